@@ -1,0 +1,205 @@
+"""Listing a source, reading ranges, and files that are whole or absent."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from pqindex import storage
+from pqindex.errors import (
+    BadFileError,
+    ConflictError,
+    EmptySourceError,
+    NotFoundError,
+    SourceChangedError,
+    SourceError,
+    UsageError,
+)
+
+
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+
+
+def test_a_folder_is_walked_once_in_byte_order_A1_T14_case_49(tmp_path: Path) -> None:
+    root = tmp_path / "_root[1]"
+    touch(
+        root,
+        "b.parquet",
+        "a/z.parquet",
+        "a.parquet",
+        "X.PARQUET",
+        "c.pq",
+        "d.parq",
+        "x.parquet/inner.parquet",
+        "_year=1/p.parquet",
+        "é.parquet",
+        # passed over
+        "_SUCCESS",
+        "_metadata",
+        ".part.crc",
+        "._part.parquet",
+        "_temporary/0/part.parquet",
+        ".impala_insert_staging/q.parquet",
+        "x.parquet.tmp",
+        "notes.txt",
+        "old.pqindex/parts/p-files.parquet",
+        "train.manifest.parquet",
+    )
+    listing = storage.list_source(root)
+    assert listing.paths == (
+        "X.PARQUET",
+        "_year=1/p.parquet",
+        "a.parquet",
+        "a/z.parquet",
+        "b.parquet",
+        "c.pq",
+        "d.parq",
+        "x.parquet/inner.parquet",
+        "é.parquet",
+    )
+    assert listing.skipped == {
+        "hidden name": 6,
+        "index folder": 1,
+        "manifest": 1,
+        "not a Parquet name": 2,
+    }
+
+
+def test_root_may_be_given_in_any_way_case_73(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "data"
+    touch(root, "a.parquet", "b/c.parquet")
+    (tmp_path / "link").symlink_to(root)
+    monkeypatch.chdir(tmp_path)
+    ways = [str(root), f"{root}/", "data", "./data/", "link", root]
+    assert len({storage.list_source(way).paths for way in ways}) == 1
+
+
+def test_links_are_followed_once_and_circles_end(tmp_path: Path) -> None:
+    touch(tmp_path, "data/a.parquet", "data/deep/b.parquet")
+    (tmp_path / "data/deep/up").symlink_to(tmp_path / "data")
+    listing = storage.list_source(tmp_path / "data")
+    assert listing.paths == ("a.parquet", "deep/b.parquet")
+    assert listing.skipped == {"folder seen already": 1}
+
+
+def test_file_list_and_glob(tmp_path: Path) -> None:
+    touch(tmp_path, "d/a.parquet", "d/e/b.parquet", "d/e/_c.parquet", "d/e/n.txt", "d[1]/f.parquet")
+    one = storage.list_source(tmp_path / "d/a.parquet")
+    assert (one.root, one.paths) == (str(tmp_path / "d"), ("a.parquet",))
+    several = storage.list_source([tmp_path / "d/e/b.parquet", tmp_path / "d/a.parquet", tmp_path / "d/a.parquet"])
+    assert (several.root, several.paths) == (str(tmp_path / "d"), ("a.parquet", "e/b.parquet"))
+    glob = storage.list_source(str(tmp_path / "d/**/*"))
+    assert (glob.root, glob.paths) == (str(tmp_path / "d"), ("a.parquet", "e/b.parquet"))
+    assert storage.list_source(str(tmp_path / "d[1]")).paths == ("f.parquet",)
+    named = storage.list_source(tmp_path / "d", ["e/n.txt", "a.parquet"])
+    assert named.paths == ("a.parquet", "e/n.txt")
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "says"),
+    [
+        ("nothing", NotFoundError, "not there"),
+        ("empty", EmptySourceError, r"no Parquet file below .*\(1 passed over: not a Parquet name\)"),
+        ("empty/*.parquet", EmptySourceError, "no Parquet file matches"),
+        ([], EmptySourceError, "list of files is empty"),
+        (["nothing.parquet"], NotFoundError, "1 of 1 files"),
+    ],
+)
+def test_what_is_not_there_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str | list[str], kind: type[Exception], says: str
+) -> None:
+    touch(tmp_path, "empty/n.txt")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(kind, match=says):
+        storage.list_source(source)
+
+
+def test_lake_folders_are_refused_with_the_way_out_case_51(tmp_path: Path) -> None:
+    touch(tmp_path, "t/_delta_log/0.json", "t/a.parquet")
+    with pytest.raises(SourceError, match=r"Delta Lake table.*--files"):
+        storage.list_source(tmp_path / "t")
+    assert storage.list_source(tmp_path / "t", ["a.parquet"]).paths == ("a.parquet",)
+    touch(tmp_path, "b.parquet")
+    with pytest.raises(UsageError, match="outside"):
+        storage.list_source(tmp_path / "t", ["../b.parquet"])
+
+
+def test_a_name_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    try:
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.parquet")).write_bytes(b"x")
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    with pytest.raises(BadFileError, match="not UTF-8"):
+        storage.list_source(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "a\0b"])
+def test_paths_never_leave_the_root(path: str) -> None:
+    with pytest.raises(SourceError, match="leaves the source's root"):
+        storage.join("/data", path)
+
+
+def test_ranges_are_read_exactly_and_short_files_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(range(100)))
+    with storage.SourceFile(str(path)) as file:
+        assert file.read_ranges([(0, 2), (98, 2)]) == [b"\0\1", b"bc"]
+        with pytest.raises(SourceChangedError, match="truncated.*expected 5 bytes at 98, found 2"):
+            file.read(98, 5)
+    with pytest.raises(NotFoundError, match="gone"):
+        storage.SourceFile(str(tmp_path / "none"))
+
+
+def test_a_written_file_is_whole_or_absent_T26(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    with pytest.raises(RuntimeError), storage.writing(str(path)) as file:
+        file.write(b"half")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    storage.write_bytes(str(path), b"one")
+    with pytest.raises(ConflictError, match="exists"):
+        storage.write_bytes(str(path), b"two")
+    assert path.read_bytes() == b"one"
+    storage.write_bytes(str(path), b"two", overwrite=True)
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"two"]
+
+
+def test_of_many_writers_of_one_name_exactly_one_succeeds(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    barrier = threading.Barrier(8)
+    won: list[int] = []
+
+    def write(number: int) -> None:
+        barrier.wait()
+        try:
+            storage.write_bytes(str(path), bytes([number]) * 1000)
+            won.append(number)
+        except ConflictError:
+            pass
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert path.read_bytes() == bytes([won[0]]) * 1000
+
+
+def test_the_cache_is_private_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PQINDEX_CACHE_DIR", str(tmp_path / "cache"))
+    folder = Path(storage.cache_folder("plans"))
+    assert folder.stat().st_mode & 0o077 == 0
+    for number in range(5):
+        path = folder / str(number)
+        path.write_bytes(b"x")
+        os.utime(path, ns=(number, number))
+    storage.keep_newest(str(folder), 2)
+    assert sorted(p.name for p in folder.iterdir()) == ["3", "4"]
