@@ -43,7 +43,11 @@ def type_name(data_type: pa.DataType) -> str:
     if pt.is_fixed_size_binary(data_type):
         return f"fixed_size_binary[{data_type.byte_width}]"
     if pt.is_timestamp(data_type):
-        return f"timestamp[{data_type.unit}]" if data_type.tz is None else f"timestamp[{data_type.unit},{data_type.tz}]"
+        return (
+            f"timestamp[{data_type.unit}]"
+            if data_type.tz is None
+            else f"timestamp[{data_type.unit},{data_type.tz}]"
+        )
     if pt.is_time(data_type):
         return f"time{data_type.bit_width}[{data_type.unit}]"
     if pt.is_duration(data_type):
@@ -98,6 +102,12 @@ def plain_array(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array if array.type == target else pc.cast(array, target)
 
 
+def concat(arrays: Iterable[pa.Array], data_type: pa.DataType) -> pa.Array:
+    """Return the arrays as one of this type; they are cast where they have another."""
+    cast = [array if array.type == data_type else pc.cast(array, data_type) for array in arrays]
+    return pa.concat_arrays(cast) if cast else pa.nulls(0, data_type)
+
+
 def is_key_type(data_type: pa.DataType) -> bool:
     """Return whether a column of this (plain) type can name sequences.
 
@@ -127,9 +137,7 @@ def is_bounds_type(data_type: pa.DataType) -> bool:
     """Return whether footer bounds of this (plain) type are kept as statistics of a sequence."""
     return bool(
         data_type in _SIMPLE_NAMES and not pt.is_null(data_type) and not pt.is_float16(data_type)
-    ) or bool(
-        pt.is_timestamp(data_type) or pt.is_time(data_type) or pt.is_decimal(data_type)
-    )
+    ) or bool(pt.is_timestamp(data_type) or pt.is_time(data_type) or pt.is_decimal(data_type))
 
 
 def unify_types(types: Iterable[pa.DataType]) -> pa.DataType | None:
@@ -155,38 +163,48 @@ def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
         return a
     if pt.is_null(a):
         return b
+    for rule in (_wider_number, _wider_time, _wider_list, _wider_struct):
+        wider = rule(a, b)
+        if wider is not None:
+            return wider
+    plain_a, plain_b = plain_type(a), plain_type(b)
+    return None if (plain_a, plain_b) == (a, b) else _wider(plain_a, plain_b)
+
+
+def _wider_number(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     for family in (_SIGNED, _UNSIGNED, _FLOATS):
         if a in family and b in family:
             return family[max(family.index(a), family.index(b))]
     if pt.is_integer(a) and pt.is_integer(b):
         unsigned, signed = (a, b) if a in _UNSIGNED else (b, a)
-        if unsigned.bit_width == 64:
-            return None
-        return _SIGNED[max(_SIGNED.index(signed), _UNSIGNED.index(unsigned) + 1)]
-    if {pt.is_integer(a), pt.is_integer(b)} == {True, False} and (a in _FLOATS or b in _FLOATS):
-        integer = a if pt.is_integer(a) else b
-        return pa.float64() if integer.bit_width <= 32 else None
+        wider = max(_SIGNED.index(signed), _UNSIGNED.index(unsigned) + 1)
+        return _SIGNED[wider] if wider < len(_SIGNED) else None
+    integer, real = (a, b) if pt.is_integer(a) else (b, a)
+    return pa.float64() if pt.is_integer(integer) and real in _FLOATS and integer.bit_width <= 32 else None
+
+
+def _wider_time(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     if pt.is_timestamp(a) and pt.is_timestamp(b) and a.tz == b.tz:
         return pa.timestamp(max(a.unit, b.unit, key=_UNITS.index), a.tz)
     if pt.is_duration(a) and pt.is_duration(b):
         return pa.duration(max(a.unit, b.unit, key=_UNITS.index))
-    if is_list(a) and is_list(b):
-        inner = _wider(a.value_type, b.value_type)
-        return None if inner is None else pa.list_(inner)
-    if (is_list(a) and pt.is_fixed_size_list(b)) or (is_list(b) and pt.is_fixed_size_list(a)):
-        inner = _wider(a.value_type, b.value_type)
-        return None if inner is None else pa.list_(inner)
-    if pt.is_fixed_size_list(a) and pt.is_fixed_size_list(b):
-        inner = _wider(a.value_type, b.value_type)
-        if inner is None:
-            return None
-        return pa.list_(inner, a.list_size) if a.list_size == b.list_size else pa.list_(inner)
-    if pt.is_struct(a) and pt.is_struct(b) and [f.name for f in a] == [f.name for f in b]:
-        inner_types = [_wider(x.type, y.type) for x, y in zip(a, b, strict=True)]
-        if any(t is None for t in inner_types):
-            return None
-        return pa.struct([pa.field(f.name, t) for f, t in zip(a, inner_types, strict=True)])
-    plain_a, plain_b = plain_type(a), plain_type(b)
-    if (plain_a, plain_b) != (a, b):
-        return _wider(plain_a, plain_b)
     return None
+
+
+def _wider_list(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    if not all(is_list(t) or pt.is_fixed_size_list(t) for t in (a, b)):
+        return None
+    inner = _wider(a.value_type, b.value_type)
+    if inner is None:
+        return None
+    both_fixed = pt.is_fixed_size_list(a) and pt.is_fixed_size_list(b) and a.list_size == b.list_size
+    return pa.list_(inner, a.list_size) if both_fixed else pa.list_(inner)
+
+
+def _wider_struct(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    if not (pt.is_struct(a) and pt.is_struct(b)) or [f.name for f in a] != [f.name for f in b]:
+        return None
+    types = [_wider(x.type, y.type) for x, y in zip(a, b, strict=True)]
+    if any(t is None for t in types):
+        return None
+    return pa.struct([pa.field(f.name, t) for f, t in zip(a, types, strict=True)])

@@ -54,7 +54,7 @@ class RecordDigest:
 
     def add_integers(self, name: str, values: npt.NDArray[Any]) -> None:
         """Add a record of integers, each as a signed 64-bit little-endian one."""
-        self.add_bytes(name, memoryview(np.ascontiguousarray(values, "<i8")))
+        self.add_bytes(name, np.ascontiguousarray(values, "<i8").tobytes())
 
     def add_array(self, name: str, array: pa.Array | pa.ChunkedArray) -> None:
         """Add the records of an Arrow array: its type's name, which values are null, and the values (rule D3).
@@ -87,10 +87,13 @@ class RecordDigest:
         elif pt.is_string(kind) or pt.is_binary(kind):
             filled = pc.fill_null(array.cast(pa.large_binary()), b"")
             self.add_integers(f"{name}:lengths", _lengths(pc.binary_length(filled)))
-            offsets = np.frombuffer(filled.buffers()[1], np.int64)[filled.offset : filled.offset + len(filled) + 1]
+            offsets = np.frombuffer(filled.buffers()[1], np.int64)[
+                filled.offset : filled.offset + len(filled) + 1
+            ]
             data = filled.buffers()[2]
             self.add_bytes(
-                f"{name}:values", memoryview(data)[offsets[0] : offsets[-1]] if data is not None and len(filled) else b""
+                f"{name}:values",
+                memoryview(data)[offsets[0] : offsets[-1]] if data is not None and len(filled) else b"",
             )
         elif pt.is_boolean(kind):
             filled = pc.fill_null(array, False)
@@ -118,7 +121,9 @@ def _fixed_width_bytes(array: pa.Array) -> bytes:
     data = array.buffers()[1]
     if data is None or not len(array):
         return bytes(width * len(array))
-    raw = np.frombuffer(data, np.uint8)[array.offset * width : (array.offset + len(array)) * width].reshape(-1, width)
+    raw = np.frombuffer(data, np.uint8)[array.offset * width : (array.offset + len(array)) * width].reshape(
+        -1, width
+    )
     if array.null_count:
         raw = raw.copy()
         raw[np.asarray(pc.is_null(array).to_numpy(zero_copy_only=False), bool)] = 0

@@ -44,9 +44,7 @@ class PqindexError(Exception):
         return _rebuild, (type(self), self.message, self.hint, self.facts)
 
 
-def _rebuild(
-    kind: type[PqindexError], message: str, hint: str | None, facts: dict[str, Any]
-) -> PqindexError:
+def _rebuild(kind: type[PqindexError], message: str, hint: str | None, facts: dict[str, Any]) -> PqindexError:
     return kind(message, hint=hint, **facts)
 
 
@@ -130,15 +128,11 @@ class PlacesError(SourceError):
     reason = "places"
 
     @classmethod
-    def at(
-        cls, what: str, places: Sequence[str], n_places: int, *, hint: str, **facts: Any
-    ) -> PlacesError:
+    def at(cls, what: str, places: Sequence[str], n_places: int, *, hint: str, **facts: Any) -> PlacesError:
         """Return the error that says `what` and lists the first ten of `places`."""
         first = tuple(places[:FIRST_PLACES])
         more = f"; and {n_places - len(first)} more" if n_places > len(first) else ""
-        return cls(
-            f"{what}: {'; '.join(first)}{more}", hint=hint, places=first, n_places=n_places, **facts
-        )
+        return cls(f"{what}: {'; '.join(first)}{more}", hint=hint, places=first, n_places=n_places, **facts)
 
 
 class NullKeyError(PlacesError):

@@ -116,7 +116,9 @@ class Places:
         The digest does not hang on the machine, the root, or the query that chose the sequences.
         """
         digest = RecordDigest()
-        digest.add_json("files", [[path, sha256] for path, sha256 in zip(files.paths, files.footer_sha256, strict=True)])
+        digest.add_json(
+            "files", [[path, sha256] for path, sha256 in zip(files.paths, files.footer_sha256, strict=True)]
+        )
         digest.add_array("seq_id", self.seq_ids)
         digest.add_integers("segment_stops", self.segment_stops)
         for name in ("file_no", "row_group", "row_start", "row_stop"):
@@ -135,4 +137,5 @@ def expand_ranges(starts: Int64Array, stops: Int64Array) -> Int64Array:
     lengths = stops - starts
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+    offsets: Int64Array = np.repeat(starts - (ends - lengths), lengths)
+    return offsets + np.arange(total, dtype=np.int64)

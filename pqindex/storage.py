@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from pqindex.errors import (
     BadFileError,
@@ -137,7 +137,7 @@ class SourceFile:
         if getattr(self, "_fd", -1) >= 0:
             self.close()
 
-    def __enter__(self) -> SourceFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:

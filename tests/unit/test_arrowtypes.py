@@ -55,7 +55,9 @@ def test_names_are_those_of_the_specification(data_type: pa.DataType, name: str)
         ([pa.bool_(), pa.int8()], None),
     ],
 )
-def test_types_widen_without_loss_or_not_at_all_case_5(types: list[pa.DataType], result: pa.DataType | None) -> None:
+def test_types_widen_without_loss_or_not_at_all_case_5(
+    types: list[pa.DataType], result: pa.DataType | None
+) -> None:
     assert unify_types(types) == result
     assert unify_types(types[::-1]) == result
 

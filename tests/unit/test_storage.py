@@ -93,7 +93,9 @@ def test_file_list_and_glob(tmp_path: Path) -> None:
     touch(tmp_path, "d/a.parquet", "d/e/b.parquet", "d/e/_c.parquet", "d/e/n.txt", "d[1]/f.parquet")
     one = storage.list_source(tmp_path / "d/a.parquet")
     assert (one.root, one.paths) == (str(tmp_path / "d"), ("a.parquet",))
-    several = storage.list_source([tmp_path / "d/e/b.parquet", tmp_path / "d/a.parquet", tmp_path / "d/a.parquet"])
+    several = storage.list_source(
+        [tmp_path / "d/e/b.parquet", tmp_path / "d/a.parquet", tmp_path / "d/a.parquet"]
+    )
     assert (several.root, several.paths) == (str(tmp_path / "d"), ("a.parquet", "e/b.parquet"))
     glob = storage.list_source(str(tmp_path / "d/**/*"))
     assert (glob.root, glob.paths) == (str(tmp_path / "d"), ("a.parquet", "e/b.parquet"))

@@ -1,0 +1,537 @@
+"""What users hold: an index, a selection, a manifest. Each method is one call to the floors below."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pqindex import manifest as manifests
+from pqindex import storage
+from pqindex.build import Progress, build_index
+from pqindex.documents import BuildOptions
+from pqindex.errors import PqindexError, UsageError
+from pqindex.manifest import LoadedManifest, Problem, VerifyReport
+from pqindex.places import Places, SourceFiles
+from pqindex.query import Asked, Database, Parameters, chunk_source, snapshots_relation, source_files
+from pqindex.reader import Reader
+from pqindex.readplan import ChunkSource, ReadPlan, resolve
+from pqindex.sidecar import Sidecar, open_sidecar
+
+
+def build(
+    source: storage.PathLike | Sequence[storage.PathLike],
+    key: str = "seq_id",
+    order: str | None = None,
+    *,
+    index: storage.PathLike | None = None,
+    unit: str = "key",
+    check: str = "keys",
+    layout: str = "any",
+    join: bool = False,
+    skip_null_keys: bool = False,
+    trust_statistics: bool = True,
+    on_bad_file: str = "error",
+    statistics: Sequence[str] | None = None,
+    files: Sequence[storage.PathLike] | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Index:
+    """Build the index of a source and return it.
+
+    Only footers are read where their exact bounds prove that a row group has one key; elsewhere the key column of
+    that row group is read as well, and the order column where one is named. The source is never written to. Where
+    the index is there already and nothing changed, it is returned as it is; else a new snapshot is committed.
+
+    Parameters
+    ----------
+    source : path or list of paths
+        A folder, one file, a glob pattern, or a list of files.
+    key : str
+        The column that names a sequence: integers, strings, binaries, dates or timestamps.
+    order : str, optional
+        The column that must strictly increase inside a sequence.
+    index : path, optional
+        Where the index lies; beside the source by default (``data/`` gives ``data.pqindex/``).
+    unit : {"key"}
+        What one sequence is: all rows of one key.
+    check : {"keys", "footer"}
+        ``"keys"`` proves the order column's order by reading it; ``"footer"`` takes exact footer bounds for it.
+    layout : {"any", "one-per-row-group"}
+        ``"one-per-row-group"`` refuses a row group that is not exactly one whole sequence.
+    join : bool
+        Join the places of a key that do not touch, in the order column's order; else they are an error.
+    skip_null_keys : bool
+        Pass over rows without a key; else they are an error.
+    trust_statistics : bool
+        Whether exact bounds prove keys; without it every key is read.
+    on_bad_file : {"error", "skip"}
+        What to do with files that are not readable Parquet; skipped ones are recorded with the reason.
+    statistics : list of str, optional
+        Columns whose bounds become ``stats.<column>.min`` and ``.max``; by default all flat columns of files that
+        have at most 64 of them.
+    files : list of paths, optional
+        Exactly these files below the folder `source`.
+    workers : int, optional
+        Number of processes.
+    progress : callable, optional
+        Called with (files done, files in all, phase).
+
+    Returns
+    -------
+    Index
+
+    Raises
+    ------
+    SourceError
+        If the data is not what was asked for: NullKeyError, FragmentedSequenceError, NotIncreasingError,
+        MixedRowGroupError, BadFileError, ColumnMissingError, ColumnTypeError, EmptySourceError.
+    NotFoundError
+        If the source is not there.
+    ConflictError
+        If another writer committed at the same time.
+    """
+    options = BuildOptions(
+        unit=unit,
+        key=key,
+        order=order,
+        check=check,
+        layout=layout,
+        join=join,
+        skip_null_keys=skip_null_keys,
+        trust_statistics=trust_statistics,
+        on_bad_file=on_bad_file,
+        statistics=None if statistics is None else tuple(statistics),
+    )
+    return Index(build_index(source, options, index=index, files=files, workers=workers, progress=progress))
+
+
+def open(  # noqa: A001  # read as pqindex.open
+    path: storage.PathLike, snapshot: int | None = None, root: storage.PathLike | None = None
+) -> Index:
+    """Open an index.
+
+    Cost: one small document; tables are read when they are needed.
+
+    Parameters
+    ----------
+    path
+        The index folder.
+    snapshot
+        Number of the snapshot; the newest by default.
+    root
+        Folder of the source files; by default where they were, seen from the index.
+
+    Raises
+    ------
+    NotFoundError
+        If there is no index, or no such snapshot.
+    FormatError
+        If it is damaged, or of a later version.
+    """
+    sidecar = open_sidecar(os.path.abspath(path), snapshot)
+    return Index(sidecar, root=None if root is None else os.path.abspath(root))
+
+
+def load_manifest(path: storage.PathLike, root: storage.PathLike | None = None) -> Manifest:
+    """Load a manifest and check that it is whole.
+
+    Parameters
+    ----------
+    path
+        The manifest file.
+    root
+        Folder of the source files; by default where they were, seen from the manifest.
+
+    Raises
+    ------
+    NotFoundError, FormatError, DigestMismatchError
+        If it is not there, not a manifest, or was changed.
+    """
+    return Manifest(manifests.load(os.fspath(path), None if root is None else os.fspath(root)))
+
+
+class Index:
+    """One snapshot of an index.
+
+    Thread-safe. Queries run in this process; make and query an index before worker processes are forked, or in each.
+    """
+
+    def __init__(self, sidecar: Sidecar, *, root: str | None = None) -> None:
+        self._sidecar = sidecar
+        hint = sidecar.snapshot.root
+        self._root = root or os.path.normpath(os.path.join(sidecar.path, hint if hint is not None else "."))
+        self._database = Database(sidecar)
+
+    def __repr__(self) -> str:
+        return f"<pqindex.Index {self.path!r} snapshot {self.snapshot}: {self.n_sequences} sequences>"
+
+    def __len__(self) -> int:
+        return self.n_sequences
+
+    @property
+    def path(self) -> str:
+        """The index folder."""
+        return self._sidecar.path
+
+    @property
+    def root(self) -> str:
+        """The folder of the source files."""
+        return self._root
+
+    @property
+    def snapshot(self) -> int:
+        """Number of the snapshot."""
+        return self._sidecar.snapshot.number
+
+    @property
+    def content_digest(self) -> str:
+        """Identity of the index: equal wherever the same files are indexed with the same options."""
+        return self._sidecar.snapshot.content_digest
+
+    @property
+    def n_sequences(self) -> int:
+        """Number of sequences."""
+        return self._sidecar.snapshot.totals["n_sequences"]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the source files."""
+        return self._sidecar.snapshot.totals["n_rows"]
+
+    @property
+    def n_files(self) -> int:
+        """Number of source files."""
+        return self._sidecar.snapshot.totals["n_files"]
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What the build had to say: ``skipped`` files with their reasons, and ``notes``."""
+        snapshot = self._sidecar.snapshot
+        return {"skipped": [dict(entry) for entry in snapshot.skipped], "notes": list(snapshot.notes)}
+
+    def info(self) -> dict[str, Any]:
+        """Return what there is to know about the index without reading a table, as JSON-able values."""
+        snapshot = self._sidecar.snapshot
+        size = sum(t.size_bytes for part in snapshot.parts for t in part.tables.values())
+        return {
+            "path": self.path,
+            "root": self.root,
+            "snapshot": snapshot.number,
+            "created_at": snapshot.created_at,
+            "writer": snapshot.writer,
+            "options": snapshot.options.to_json(),
+            "totals": dict(snapshot.totals),
+            "index_bytes": size,
+            "content_digest": snapshot.content_digest,
+            **self.report,
+        }
+
+    def sql(
+        self,
+        sql: str,
+        params: Parameters = None,
+        attach: Mapping[str, object] | None = None,
+        dialect: str = "duckdb",
+    ) -> pa.Table:
+        """Return the answer to one SELECT over the relations of the index.
+
+        Relations: ``index`` (one row a sequence), ``files``, ``row_groups``, ``segments``, ``snapshots``, and the
+        attached tables. Nothing else can be read, and nothing can be written.
+
+        Parameters
+        ----------
+        sql : str
+        params : sequence or mapping, optional
+            Values for ``?``, ``$1`` or ``$name``.
+        attach : mapping, optional
+            Tables by name: paths of Parquet, CSV or Arrow files, Arrow tables, pandas or polars frames.
+        dialect : str
+            The SQL dialect of `sql`; others than DuckDB's are translated.
+
+        Raises
+        ------
+        QueryError
+            If the query is not one SELECT, names what is not there, or fails.
+        """
+        return self._database.sql(sql, params, attach, dialect)
+
+    def select(
+        self,
+        sql: str = "SELECT seq_id FROM index",
+        params: Parameters = None,
+        attach: Mapping[str, object] | None = None,
+        dialect: str = "duckdb",
+    ) -> Selection:
+        """Return the sequences that one SELECT chooses, in the order of its ORDER BY.
+
+        The answer needs a column ``seq_id``; its other columns travel with the sequences. Ties, and queries without
+        ORDER BY, are in the canonical order (file, row group, row). The query runs on one thread over rows in the
+        canonical order, so that it gives the same answer each time. Parameters as in `sql`.
+
+        Raises
+        ------
+        QueryError
+            As `sql`, and where ``seq_id`` is missing, null, unknown, or there twice.
+        """
+        places, files, asked = self._database.select(self._root, sql, params, attach, dialect)
+        return Selection(self, places, files, asked)
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        """Return what there is to know about each snapshot of the index folder, oldest first."""
+        return list(snapshots_relation(self.path).to_pylist())
+
+    def verify(self) -> VerifyReport:
+        """Check the index's own files, and compare every source file with what was indexed.
+
+        Cost: all bytes of the index, and one read of each source file's footer.
+        """
+        own = [Problem.of(error, error.facts.get("file", self.path)) for error in self._sidecar.verify()]
+        if own:
+            return VerifyReport(problems=tuple(own), n_files=0)
+        files = source_files(self._sidecar, self._root, np.arange(self._sidecar.files.num_rows))
+        return manifests.verify_files(files)
+
+    def close(self) -> None:
+        """Free the database of the index; a later query makes it again."""
+        self._database.close()
+
+    def _chunk_source(self, files: SourceFiles) -> ChunkSource:
+        return chunk_source(self._sidecar, files)
+
+
+class Selection:
+    """An ordered choice of sequences at one snapshot, with the query's other columns.
+
+    Immutable; holds no open file and no database connection.
+    """
+
+    def __init__(self, index: Index, places: Places, files: SourceFiles, asked: Asked) -> None:
+        self._index = index
+        self._places = places
+        self._files = files
+        self._asked = asked
+        self._digest: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<pqindex.Selection of {len(self)} sequences>"
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def seq_ids(self) -> pa.Array:
+        """Key of each sequence, length n."""
+        return self._places.seq_ids
+
+    @property
+    def row_counts(self) -> npt.NDArray[np.int64]:
+        """Rows of each sequence, shape (n,), int64."""
+        return self._places.row_counts
+
+    @property
+    def extra(self) -> pa.Table:
+        """The query's other columns, n rows."""
+        return self._places.extra
+
+    @property
+    def seed(self) -> None:
+        """A selection has no seed; a manifest may have one."""
+        return None
+
+    @property
+    def digest(self) -> str:
+        """Digest of the sequences, their places, their order and their columns; computed once."""
+        if self._digest is None:
+            self._digest = self._places.digest(self._files)
+        return self._digest
+
+    def to_table(self) -> pa.Table:
+        """Return ``seq_id``, ``row_count`` and the query's other columns, n rows."""
+        return _to_table(self._places)
+
+    def pin(self, path: storage.PathLike, seed: int | None = None, *, overwrite: bool = False) -> Manifest:
+        """Write the selection as a manifest and return it.
+
+        Parameters
+        ----------
+        path
+            The file to write, by custom ``NAME.manifest.parquet``.
+        seed
+            Seed for the order of training, from 0 to 2**53 - 1; part of the manifest's identity.
+        overwrite
+            Replace a file that is there.
+
+        Raises
+        ------
+        QueryError
+            If the query may give another answer tomorrow: ``random()``, ``now()``, LIMIT without ORDER BY.
+        ConflictError
+            If the file is there and `overwrite` is not set.
+        """
+        info = self._index.info()
+        manifests.pin(
+            os.fspath(path),
+            self._places,
+            self._files,
+            self._asked,
+            key=info["options"]["key"],
+            content_digest=self._index.content_digest,
+            seed=seed,
+            overwrite=overwrite,
+            notes={"snapshot": self._index.snapshot, "writer": info["writer"]},
+        )
+        return load_manifest(path, root=self._index.root)
+
+    def read_plan(self, columns: Sequence[str] | None = None, *, staleness: str = "error") -> ReadPlan:
+        """Resolve the sequences and some columns to byte places; see `pqindex.readplan.resolve`."""
+        return resolve(
+            self._places,
+            self._files,
+            columns,
+            selection_digest=self.digest,
+            known=self._index._chunk_source(self._files),
+            staleness=staleness,
+        )
+
+
+class Manifest:
+    """A pinned selection.
+
+    Immutable; holds no open file. It needs the source files, and no index.
+    """
+
+    def __init__(self, loaded: LoadedManifest) -> None:
+        self._loaded = loaded
+
+    def __repr__(self) -> str:
+        return f"<pqindex.Manifest {self.path!r}: {len(self)} sequences, digest {self.digest[:16]}>"
+
+    def __len__(self) -> int:
+        return len(self._loaded.places)
+
+    @property
+    def path(self) -> str:
+        """The manifest file."""
+        return self._loaded.path
+
+    @property
+    def root(self) -> str:
+        """The folder of the source files."""
+        return self._loaded.files.root
+
+    @property
+    def digest(self) -> str:
+        """Identity of the manifest: sha256 of its header, equal on every machine for the same inputs."""
+        return self._loaded.digest
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The header as it stands in the file."""
+        return dict(self._loaded.header_json)
+
+    @property
+    def seq_ids(self) -> pa.Array:
+        """Key of each sequence, length n."""
+        return self._loaded.places.seq_ids
+
+    @property
+    def row_counts(self) -> npt.NDArray[np.int64]:
+        """Rows of each sequence, shape (n,), int64."""
+        return self._loaded.places.row_counts
+
+    @property
+    def extra(self) -> pa.Table:
+        """The query's other columns, n rows."""
+        return self._loaded.places.extra
+
+    @property
+    def seed(self) -> int | None:
+        """Seed for the order of training."""
+        return self._loaded.header.seed
+
+    def info(self) -> dict[str, Any]:
+        """Return what a person wants to know about the manifest, as JSON-able values."""
+        header = self._loaded.header
+        return {
+            "path": self.path,
+            "root": self.root,
+            "digest": self.digest,
+            "query": header.sql,
+            "canonical_query": self._loaded.notes.get("canonical_sql"),
+            "parameters": header.parameters,
+            "attached": dict(header.attached),
+            "seed": header.seed,
+            "key": header.key,
+            "n_sequences": header.n_sequences,
+            "n_rows": header.n_rows,
+            "n_files": len(header.files),
+            "columns": self.extra.column_names,
+            "selection_digest": header.selection_digest,
+            "index_content_digest": header.content_digest,
+            "writer": self._loaded.notes.get("writer"),
+        }
+
+    def to_table(self) -> pa.Table:
+        """Return ``seq_id``, ``row_count`` and the query's other columns, n rows."""
+        return _to_table(self._loaded.places)
+
+    def verify(self, deep: bool = False) -> VerifyReport:
+        """Compare every source file of the manifest with what was pinned.
+
+        Parameters
+        ----------
+        deep
+            Also read every row group that the manifest touches in full, so that torn pages are found.
+        """
+        return manifests.verify_files(self._loaded.files, self._read_all if deep else None)
+
+    def read_plan(self, columns: Sequence[str] | None = None, *, staleness: str = "error") -> ReadPlan:
+        """Resolve the sequences and some columns to byte places; the footers of the source files are parsed."""
+        names = None if columns is None else tuple(columns)
+        return resolve(
+            self._loaded.places,
+            self._loaded.files,
+            names,
+            selection_digest=self.digest,
+            known=None,
+            staleness=staleness,
+            origin=(_resolve_manifest, (self.path, self.root, self.digest, names, staleness)),
+        )
+
+    def _read_all(self) -> tuple[int, list[Problem]]:
+        problems = []
+        with Reader(self) as reader:
+            for position in np.argsort(
+                self._loaded.places.file_no[self._loaded.places.segment_stops[:-1]], kind="stable"
+            ):
+                try:
+                    reader[int(position)]
+                except PqindexError as error:
+                    problems.append(Problem.of(error, error.facts.get("file", self.path)))
+            return reader.stats()["groups"], problems
+
+
+def _resolve_manifest(
+    path: str, root: str, digest: str, columns: tuple[str, ...] | None, staleness: str
+) -> ReadPlan:
+    """Resolve a manifest's plan in a process that has not got it."""
+    manifest = load_manifest(path, root=root)
+    if manifest.digest != digest:
+        raise UsageError(
+            f"the manifest was replaced while it was in use: {path}; expected digest {digest[:16]}..., found "
+            f"{manifest.digest[:16]}...",
+            hint="make the dataset again",
+        )
+    return manifest.read_plan(columns, staleness=staleness)
+
+
+def _to_table(places: Places) -> pa.Table:
+    columns = {"seq_id": places.seq_ids, "row_count": pa.array(places.row_counts)}
+    for name, column in zip(places.extra.column_names, places.extra.columns, strict=True):
+        columns.setdefault(name, column)
+    return pa.table(columns)

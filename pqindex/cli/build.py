@@ -1,0 +1,145 @@
+"""`pqindex build`: the index of a source."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from typing import Any
+
+import click
+
+import pqindex
+from pqindex.cli.options import common
+from pqindex.cli.output import one_line, print_fields, print_json, print_text, progress_bar
+
+FIRST_QUERY = "SELECT * FROM index LIMIT 5"
+
+
+@click.command()
+@click.argument("source", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", metavar="INDEX", help="Where to write it; by default SOURCE.pqindex beside the source."
+)
+@click.option(
+    "--key", default="seq_id", show_default=True, metavar="COLUMN", help="The column that names a sequence."
+)
+@click.option("--order", metavar="COLUMN", help="The column that must strictly increase inside a sequence.")
+@click.option(
+    "--check",
+    type=click.Choice(["footer", "keys"]),
+    default="keys",
+    show_default=True,
+    help="How to prove the order inside a sequence: by reading the order column, or by its exact bounds alone.",
+)
+@click.option(
+    "--join", is_flag=True, help="Join a sequence whose pieces do not touch, in the order of --order."
+)
+@click.option("--skip-null-keys", is_flag=True, help="Leave out rows without a key instead of refusing them.")
+@click.option(
+    "--layout",
+    type=click.Choice(["any", "one-per-row-group"]),
+    default="any",
+    show_default=True,
+    help="Refuse a source in which a row group is not exactly one whole sequence.",
+)
+@click.option(
+    "--on-bad-file",
+    type=click.Choice(["error", "skip"]),
+    default="error",
+    show_default=True,
+    help="What to do with a file that is not readable Parquet. With skip, the exit code is 1 if one was skipped.",
+)
+@click.option(
+    "--files",
+    type=click.File("r", encoding="utf-8"),
+    metavar="FILE",
+    help="Index the files that FILE lists, one a line, relative to the folder SOURCE; - is standard input.",
+)
+@click.option(
+    "--statistics",
+    multiple=True,
+    metavar="COLUMN",
+    help="Keep the bounds of this column, and of others only if they are named too. Repeatable.",
+)
+@click.option(
+    "--no-trust-statistics", is_flag=True, help="Read the keys of every row group, whatever its footer says."
+)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Use N processes.")
+@common
+def build(
+    source: tuple[str, ...],
+    output: str | None,
+    *,
+    key: str,
+    order: str | None,
+    check: str,
+    join: bool,
+    skip_null_keys: bool,
+    layout: str,
+    on_bad_file: str,
+    files: Any,
+    statistics: tuple[str, ...],
+    no_trust_statistics: bool,
+    workers: int | None,
+    as_json: bool,
+) -> int:
+    r"""Build the index of SOURCE: a folder, a file, several files, or a glob pattern in quotes.
+
+    The source is not changed. A sequence is all rows with one value of the key column.
+
+    \b
+      pqindex build data/
+      pqindex build "logs/2026-*/*.parquet" --key trip_id --order time -o trips.pqindex
+    """
+    started = time.monotonic()
+    with progress_bar() as progress:
+        index = pqindex.build(
+            source[0] if len(source) == 1 else list(source),
+            key,
+            order,
+            index=output,
+            check=check,
+            join=join,
+            skip_null_keys=skip_null_keys,
+            layout=layout,
+            on_bad_file=on_bad_file,
+            files=None if files is None else [line for line in files.read().splitlines() if line],
+            statistics=list(statistics) or None,
+            trust_statistics=not no_trust_statistics,
+            workers=workers,
+            progress=progress,
+        )
+    elapsed_s = time.monotonic() - started
+    return print_built(index, elapsed_s=elapsed_s, as_json=as_json)
+
+
+def print_built(index: pqindex.Index, *, elapsed_s: float, as_json: bool) -> int:
+    """Print what a build made, and return the exit code: 1 if files were skipped."""
+    skipped = index.report["skipped"]
+    if as_json:
+        print_json({**index.info(), "elapsed_s": round(elapsed_s, 3)})
+        return 1 if skipped else 0
+    path = os.path.relpath(index.path) if _is_below_here(index.path) else index.path
+    print_text(path)
+    print_fields(
+        {
+            "n_sequences": index.n_sequences,
+            "n_rows": index.n_rows,
+            "n_files": index.n_files,
+            "n_row_groups": index.info()["totals"]["n_row_groups"],
+            "snapshot": index.snapshot,
+            "time": f"{elapsed_s:.2f} s",
+        },
+        indent="  ",
+    )
+    for note in index.report["notes"]:
+        print_text(f"note: {one_line(note)}")
+    for file in skipped:
+        print_text(one_line(f"skipped: {file['path']}: {file['reason']}: {file['message']}"))
+    print_text(f'next: pqindex query {shlex.quote(path)} "{FIRST_QUERY}"')
+    return 1 if skipped else 0
+
+
+def _is_below_here(path: str) -> bool:
+    return os.path.commonpath([os.path.abspath(path), os.getcwd()]) == os.getcwd()

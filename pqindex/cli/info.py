@@ -1,0 +1,44 @@
+"""`pqindex info`, `show` and `snapshots`: what is in an index or a manifest."""
+
+from __future__ import annotations
+
+import click
+
+import pqindex
+from pqindex.cli.options import common, located, versioned
+from pqindex.cli.output import print_fields, print_json, print_rows
+from pqindex.cli.targets import open_target
+
+
+@click.command()
+@click.argument("index")
+@versioned
+@located
+@common
+def info(index: str, *, snapshot: int | None, root: str | None, as_json: bool) -> None:
+    """Say what INDEX holds: counts, key, columns, digest."""
+    facts = pqindex.open(index, snapshot=snapshot, root=root).info()
+    (print_json if as_json else print_fields)(facts)
+
+
+@click.command()
+@click.argument("target", metavar="INDEX|MANIFEST")
+@located
+@common
+def show(target: str, *, root: str | None, as_json: bool) -> None:
+    """Say what an index or a manifest holds."""
+    facts = open_target(target, root=root).info()
+    (print_json if as_json else print_fields)(facts)
+
+
+@click.command()
+@click.argument("index")
+@common
+def snapshots(index: str, *, as_json: bool) -> None:
+    """List the snapshots of INDEX, the latest last."""
+    found = pqindex.open(index).snapshots()
+    if as_json:
+        print_json(found)
+        return
+    names = list(dict.fromkeys(name for snapshot in found for name in snapshot))
+    print_rows(names, [[snapshot.get(name) for name in names] for snapshot in found])

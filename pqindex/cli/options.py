@@ -1,0 +1,105 @@
+"""Options that several verbs share, and how their values are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Session:
+    """What one run of the command knows besides the options of its verb."""
+
+    debug: bool = False
+
+
+def _set_debug(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(Session).debug = True
+
+
+def _read_attached(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    attached: dict[str, str] = {}
+    for value in values:
+        name, equals, path = value.partition("=")
+        if not (name and equals and path):
+            raise click.BadParameter(f"expected NAME=PATH, found {value!r}")
+        if name in attached:
+            raise click.BadParameter(f"{name!r} is attached twice")
+        attached[name] = path
+    return attached
+
+
+def _read_parameters(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[Any]:
+    return [_read_parameter(value) for value in values]
+
+
+def _read_parameter(text: str) -> Any:
+    """Return a JSON number, string, true, false or null as what it is, and all else as text."""
+    try:
+        value = json.loads(text, parse_constant=str)
+    except ValueError:
+        return text
+    return text if isinstance(value, dict | list) else value
+
+
+def common(command: Decorated) -> Decorated:
+    """Add `--json` (as `as_json`) and `--debug`, which every verb has."""
+    command = click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_debug,
+        help="Show the traceback of an error (or set PQINDEX_DEBUG=1).",
+    )(command)
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print one JSON document on standard output, and nothing else.",
+    )(command)
+
+
+def located(command: Decorated) -> Decorated:
+    """Add `--root`."""
+    return click.option(
+        "--root", metavar="FOLDER", help="Where the source files lie now, if they or the index were moved."
+    )(command)
+
+
+def versioned(command: Decorated) -> Decorated:
+    """Add `--snapshot`."""
+    return click.option(
+        "--snapshot", type=click.IntRange(min=1), metavar="N", help="Use snapshot N instead of the latest."
+    )(command)
+
+
+def selecting(command: Decorated) -> Decorated:
+    """Add `--param`, `--attach` and `--dialect`."""
+    command = click.option(
+        "--dialect", default="duckdb", show_default=True, help="The SQL dialect that the query is written in."
+    )(command)
+    command = click.option(
+        "--attach",
+        multiple=True,
+        metavar="NAME=PATH",
+        callback=_read_attached,
+        help="Make the table in a Parquet or CSV file available to the query as NAME. Repeatable.",
+    )(command)
+    return click.option(
+        "--param",
+        "params",
+        multiple=True,
+        metavar="VALUE",
+        callback=_read_parameters,
+        help="The value of the next ? in the query: a JSON scalar (64, 0.5, true, null, '\"64\"'), or else text. "
+        "Repeatable.",
+    )(command)

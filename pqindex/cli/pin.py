@@ -1,0 +1,63 @@
+"""`pqindex pin`: a selection, pinned in a manifest."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+
+import pqindex
+from pqindex.cli.options import common, located, selecting, versioned
+from pqindex.cli.output import print_fields, print_json, print_text
+
+
+@click.command()
+@click.argument("index")
+@click.argument("sql")
+@click.option(
+    "-o", "--output", metavar="MANIFEST", required=True, help="The manifest to write, one Parquet file."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The seed of the order of training, part of the manifest.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace MANIFEST if it exists.")
+@selecting
+@versioned
+@located
+@common
+def pin(
+    index: str,
+    sql: str,
+    output: str,
+    *,
+    seed: int | None,
+    overwrite: bool,
+    params: list[Any],
+    attach: dict[str, str],
+    dialect: str,
+    snapshot: int | None,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    r"""Pin the sequences that SQL selects from INDEX, in that order, in a manifest.
+
+    The result of the query must have a column seq_id; its other columns travel with each sequence.
+
+    \b
+      pqindex pin data.pqindex "SELECT seq_id, label FROM index JOIN labels USING (seq_id) WHERE row_count >= ?" \\
+          --param 64 --attach labels=labels.csv --seed 7 -o train.manifest.parquet
+    """
+    selection = pqindex.open(index, snapshot=snapshot, root=root).select(
+        sql, params=params or None, attach=attach or None, dialect=dialect
+    )
+    manifest = selection.pin(output, seed=seed, overwrite=overwrite)
+    facts = {"path": output, "n_sequences": len(manifest), "digest": manifest.digest}
+    if as_json:
+        print_json(facts)
+        return
+    print_fields(facts)
+    print_text(f"next: pqindex show {shlex.quote(output)}")

@@ -1,0 +1,36 @@
+"""Parquet footers.
+
+Here belongs what the bytes of a footer say and how to write one: the Thrift encoding, the facts of row groups and
+column chunks as arrays, which statistics to believe, and the synthetic footers that reads go through. Never here:
+opening files, listing them, and what a sequence is.
+"""
+
+from pqindex.footer.chunks import UNKNOWN_CODEC, Chunks, chunk_start
+from pqindex.footer.metadata import MAX_FOOTER_BYTES, TAIL_BYTES, FileMetadata, parse_footer, read_tail
+from pqindex.footer.reading import ChunkPlaces, coalesce, read_group
+from pqindex.footer.schema import Leaf, LogicalType, parse_schema
+from pqindex.footer.statistics import Bounds, bounds, leaf_types
+from pqindex.footer.synthetic import MAGIC, Projection, SchemaRecord
+
+__all__ = [
+    "MAGIC",
+    "MAX_FOOTER_BYTES",
+    "TAIL_BYTES",
+    "UNKNOWN_CODEC",
+    "Bounds",
+    "ChunkPlaces",
+    "Chunks",
+    "FileMetadata",
+    "Leaf",
+    "LogicalType",
+    "Projection",
+    "SchemaRecord",
+    "bounds",
+    "chunk_start",
+    "coalesce",
+    "leaf_types",
+    "parse_footer",
+    "parse_schema",
+    "read_group",
+    "read_tail",
+]

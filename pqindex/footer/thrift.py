@@ -1,0 +1,318 @@
+"""Compact Thrift, as far as a Parquet footer needs it: a bounded reader and a minimal writer.
+
+The reader never trusts a number: a varint has at most ten bytes, a length and a list size at most as many as
+there are bytes left (no Thrift value takes less than one byte), nesting at most `MAX_DEPTH`. So a hostile
+footer costs time in proportion to its bytes, and no memory is taken by a number read from it. Meaning belongs
+to the modules above: this one knows no field of Parquet.
+
+The encoding is that of the Apache Thrift specification, "Thrift compact protocol encoding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeAlias
+
+from pqindex.errors import BadFileError
+
+MAX_DEPTH: Final = 32
+MAX_VARINT_BYTES: Final = 10
+
+STOP: Final = 0
+TRUE: Final = 1
+FALSE: Final = 2
+I8: Final = 3
+I16: Final = 4
+I32: Final = 5
+I64: Final = 6
+DOUBLE: Final = 7
+BINARY: Final = 8
+LIST: Final = 9
+SET: Final = 10
+MAP: Final = 11
+STRUCT: Final = 12
+UUID: Final = 13
+
+# Of an element of a list; a boolean that is a field has its value in the field's header.
+_FIXED_SIZES: Final[Mapping[int, int]] = {TRUE: 1, FALSE: 1, I8: 1, DOUBLE: 8, UUID: 16}
+
+Values: TypeAlias = "list[int]"
+"""What a struct says: a number a slot. What the slots are is the caller's business."""
+
+Action: TypeAlias = "int | Constant | Nested | Callable[[CompactReader, Values], None]"
+"""What to do with a field: put its value into a slot, one of the records below, or a call with (reader, values).
+
+An integer's slot gets the number; a binary's slot gets where its bytes start, and the next slot their length.
+"""
+
+Table: TypeAlias = Mapping[int, Action]
+"""The known fields of a struct by `key(field_id, kind)`. Fields not in it are skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Put `value` into `slot`: for a boolean, whose value is its Thrift type."""
+
+    slot: int
+    value: int
+
+    def __call__(self, _reader: CompactReader, values: Values) -> None:
+        """Put it."""
+        values[self.slot] = self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """Read a struct with a table of its own into the same slots, and note that it was there if it has a `slot`."""
+
+    table: Table
+    slot: int | None = None
+    value: int = 1
+
+    def __call__(self, reader: CompactReader, values: Values) -> None:
+        """Read it."""
+        if self.slot is not None:
+            values[self.slot] = self.value
+        reader.struct(self.table, values)
+
+
+def key(field_id: int, kind: int) -> int:
+    """Return the number that a `Table` uses for a field of this id and Thrift type."""
+    return field_id << 4 | kind
+
+
+class CompactReader:
+    """Cursor over a buffer of compact Thrift.
+
+    Not for several threads at once. The buffer is neither copied nor kept beyond the reader's life.
+
+    Parameters
+    ----------
+    buffer : bytes
+        The bytes to read.
+    position : int
+        Where to begin.
+    file : str
+        The file that the bytes are from, for messages.
+    part : str
+        What the buffer holds, for messages.
+
+    Raises
+    ------
+    BadFileError
+        From every method, when the bytes break the encoding or a bound.
+    """
+
+    __slots__ = ("buffer", "file", "part", "position")
+
+    def __init__(self, buffer: bytes, position: int = 0, *, file: str, part: str = "footer") -> None:
+        self.buffer = buffer
+        self.position = position
+        self.file = file
+        self.part = part
+
+    def fail(self, what: str, *, expected: object, found: object) -> NoReturn:
+        """Raise the error that says what is wrong at the cursor."""
+        raise BadFileError(
+            f"footer is corrupt, {what}: {self.file}, byte {self.position} of the {self.part};"
+            f" expected {expected}, found {found}",
+            file=self.file,
+            position=self.position,
+            expected=expected,
+            found=found,
+        )
+
+    def byte(self) -> int:
+        """Return the next byte."""
+        try:
+            value = self.buffer[self.position]
+        except IndexError:
+            self.fail("it ends inside a value", expected="a byte", found="the end")
+        self.position += 1
+        return value
+
+    def varint(self) -> int:
+        """Return the next unsigned varint, below 2**64."""
+        value = self.byte()
+        shift = 0
+        while value >> shift >= 0x80:
+            value ^= 0x80 << shift
+            shift += 7
+            if shift == 7 * MAX_VARINT_BYTES:
+                self.fail("a number is too long", expected=f"at most {MAX_VARINT_BYTES} bytes", found="more")
+            value |= self.byte() << shift
+        if value >> 64:
+            self.fail("a number is too large", expected="at most 64 bits", found=value)
+        return value
+
+    def integer(self, bits: int = 64) -> int:
+        """Return the next signed (zigzag) integer of at most `bits` bits."""
+        raw = self.varint()
+        if raw >> bits:
+            self.fail("a number is too large", expected=f"at most {bits} bits", found=(raw >> 1) ^ -(raw & 1))
+        return (raw >> 1) ^ -(raw & 1)
+
+    def span(self) -> tuple[int, int]:
+        """Return (start, length) of the next binary value, and move past it."""
+        length = self.varint()
+        start = self.position
+        self._check_left(length, "a length")
+        self.position = start + length
+        return start, length
+
+    def binary(self) -> bytes:
+        """Return the bytes of the next binary value."""
+        start, length = self.span()
+        return self.buffer[start : start + length]
+
+    def list_header(self) -> tuple[int, int]:
+        """Return (number of elements, Thrift type of an element) of the list or set that begins here."""
+        header = self.byte()
+        size = header >> 4
+        if size == 15:
+            size = self.varint()
+        self._check_left(size, "a list size")
+        return size, header & 15
+
+    def field(self, previous: int) -> tuple[int, int]:
+        """Return (field id, Thrift type) of the next field of a struct; the type is `STOP` at its end.
+
+        Parameters
+        ----------
+        previous : int
+            The id of the field before, 0 at the start of a struct.
+        """
+        header = self.byte()
+        kind = header & 15
+        if kind == STOP:
+            return 0, STOP
+        delta = header >> 4
+        return (previous + delta if delta else self.integer(16)), kind
+
+    def struct(self, table: Table, values: Values) -> None:
+        """Read the struct that begins here into `values`, and skip the fields that `table` does not know.
+
+        A field that comes twice counts as it came last, as in Thrift's own readers. This one loop reads nearly all
+        of a footer, hence the short cuts for numbers of one byte.
+        """
+        buffer = self.buffer
+        field_id = 0
+        while True:
+            header = self.byte()
+            kind = header & 15
+            if kind == STOP:
+                return
+            delta = header >> 4
+            field_id = field_id + delta if delta else self.integer(16)
+            action = table.get(field_id << 4 | kind)
+            if action is None:
+                self.skip(kind)
+            elif not isinstance(action, int):
+                action(self, values)
+            elif kind == BINARY:
+                values[action], values[action + 1] = self.span()
+            else:
+                position = self.position
+                if position < len(buffer) and (raw := buffer[position]) < 0x80:
+                    self.position = position + 1
+                    values[action] = (raw >> 1) ^ -(raw & 1)
+                else:
+                    values[action] = self.integer(64 if kind == I64 else 32 if kind == I32 else 16)
+
+    def skip(self, kind: int, depth: int = 0) -> None:
+        """Move past a value of this Thrift type that stands in a struct."""
+        if kind in (TRUE, FALSE):
+            return
+        self._skip_element(kind, depth)
+
+    def _skip_element(self, kind: int, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            self.fail("values are nested too deeply", expected=f"at most {MAX_DEPTH} levels", found="more")
+        if kind in (I16, I32, I64):
+            self.varint()
+        elif kind == BINARY:
+            self.span()
+        elif kind == STRUCT:
+            field_id, kind = self.field(0)
+            while kind != STOP:
+                self.skip(kind, depth + 1)
+                field_id, kind = self.field(field_id)
+        elif kind in (LIST, SET):
+            size, kind = self.list_header()
+            self._skip_elements(size, kind, depth)
+        elif kind == MAP:
+            self._skip_map(depth)
+        else:
+            n_bytes = _FIXED_SIZES.get(kind)
+            if n_bytes is None:
+                self.fail("a value has an unknown type", expected="a Thrift type, 1 to 13", found=kind)
+            self._check_left(n_bytes, "a value")
+            self.position += n_bytes
+
+    def _skip_elements(self, size: int, kind: int, depth: int) -> None:
+        for _ in range(size):
+            self._skip_element(kind, depth + 1)
+
+    def _skip_map(self, depth: int) -> None:
+        size = self.varint()
+        self._check_left(size, "a map size")
+        if size:
+            kinds = self.byte()
+            for _ in range(size):
+                self._skip_element(kinds >> 4, depth + 1)
+                self._skip_element(kinds & 15, depth + 1)
+
+    def _check_left(self, size: int, what: str) -> None:
+        left = len(self.buffer) - self.position
+        if size > left:
+            self.fail(f"{what} is too large", expected=f"at most {left}, the bytes left", found=size)
+
+
+def encode_varint(value: int, *, width: int = 1) -> bytes:
+    """Return `value` as a varint, padded to at least `width` bytes.
+
+    Padding (leading zero groups) is legal, and lets a number of a template be replaced in place.
+
+    >>> encode_varint(300).hex(), encode_varint(1, width=3).hex()
+    ('ac02', '818000')
+    """
+    groups: list[int] = []
+    while value >= 0x80 or len(groups) + 1 < width:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)
+
+
+def encode_integer(value: int) -> bytes:
+    """Return a signed integer as a zigzag varint.
+
+    >>> encode_integer(-1).hex(), encode_integer(64).hex()
+    ('01', '8001')
+    """
+    return encode_varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def encode_binary(value: bytes) -> bytes:
+    """Return a binary value: its length and its bytes."""
+    return encode_varint(len(value)) + value
+
+
+def encode_list_header(size: int, kind: int) -> bytes:
+    """Return what stands before the elements of a list."""
+    return bytes([size << 4 | kind]) if size < 15 else bytes([0xF0 | kind]) + encode_varint(size)
+
+
+def encode_struct(*fields: tuple[int, int, bytes]) -> bytes:
+    """Return a struct of encoded (field id, Thrift type, value), the ids ascending by 1 to 15.
+
+    >>> encode_struct((1, I32, encode_integer(1)), (4, BINARY, encode_binary(b"a"))).hex()
+    '150238016100'
+    """
+    parts = []
+    previous = 0
+    for field_id, kind, value in fields:
+        parts += [bytes([(field_id - previous) << 4 | kind]), value]
+        previous = field_id
+    return b"".join([*parts, b"\0"])

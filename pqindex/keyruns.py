@@ -1,0 +1,396 @@
+"""The runs of equal keys inside the row groups of one file: proved by exact bounds, or read and cut, vectorised."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pqindex import storage
+from pqindex.arrowtypes import concat, is_key_type, is_order_type, plain_array, plain_type, type_name
+from pqindex.errors import BadFileError, ColumnMissingError, ColumnTypeError
+from pqindex.footer import Bounds, ChunkPlaces, FileMetadata, Projection, SchemaRecord, bounds, read_group
+
+MAX_ORDER_FAULTS = 100
+"""Places of one row group that are recorded; the error shows the first ten of all."""
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A run of rows where something is wrong, and what."""
+
+    file: str
+    row_group: int
+    row_start: int
+    row_stop: int
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.file}#{self.row_group}[{self.row_start}:{self.row_stop}] {self.found}"
+
+
+# -- the columns ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatColumn:
+    """A top-level column without nesting.
+
+    Attributes
+    ----------
+    name : str
+    field, leaf : int
+        Its position among the top-level fields and among the leaves of the file's schema.
+    arrow_type : pa.DataType
+        Its plain type.
+    """
+
+    name: str
+    field: int
+    leaf: int
+    arrow_type: pa.DataType
+
+
+def key_column(record: SchemaRecord, name: str, path: str, *, folders: Sequence[str]) -> FlatColumn:
+    """Return the key column of a file; raises ColumnMissingError or ColumnTypeError.
+
+    Parameters
+    ----------
+    record, path
+        The file's schema and name.
+    name
+        The key's name.
+    folders
+        Names that the path gives values to, for the hint.
+    """
+    return _flat_column(
+        record, name, path, "key", is_key_type, "an integer, string, binary, date or timestamp", folders
+    )
+
+
+def order_column(record: SchemaRecord, name: str, path: str) -> FlatColumn:
+    """Return the order column of a file; raises ColumnMissingError or ColumnTypeError."""
+    return _flat_column(record, name, path, "order", is_order_type, "a number or a time", ())
+
+
+def _flat_column(
+    record: SchemaRecord,
+    name: str,
+    path: str,
+    role: str,
+    fits: Callable[[pa.DataType], bool],
+    expected: str,
+    folders: Sequence[str],
+) -> FlatColumn:
+    numbers = [i for i, field_name in enumerate(record.field_names) if field_name == name]
+    if len(numbers) != 1:
+        hint = "write the file with each column named once"
+        if not numbers:
+            hint = _near_names(record.field_names, name, role)
+        if name in folders:
+            hint = f"{name!r} is a folder name, not a column of the file; {hint}"
+        raise ColumnMissingError(
+            f"{role} column {name!r} is {f'there {len(numbers)} times' if numbers else 'missing'}: {path}",
+            hint=hint,
+            file=path,
+            column=name,
+        )
+    leaves = [i for i, leaf in enumerate(record.leaves) if leaf.field == numbers[0]]
+    arrow_type = plain_type(record.to_arrow().field(numbers[0]).type)
+    is_flat = len(leaves) == 1 and record.leaves[leaves[0]].max_repetition_level == 0
+    if not is_flat or not fits(arrow_type):
+        raise ColumnTypeError(
+            f"{role} column {name!r} cannot be used: {path}; expected {expected} column, found {type_name(arrow_type)}",
+            hint=f"name another column with --{role}",
+            file=path,
+            column=name,
+            expected=expected,
+            found=type_name(arrow_type),
+        )
+    return FlatColumn(name=name, field=numbers[0], leaf=leaves[0], arrow_type=arrow_type)
+
+
+def _near_names(names: Sequence[str], name: str, role: str) -> str:
+    near = [n for n in names if n.lower() == name.lower()]
+    near += [n for n in difflib.get_close_matches(name, names, n=3, cutoff=0.5) if n not in near]
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}? Name it with --{role}"
+    there = ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    return f"name the {role} column with --{role}; the file has {there}"
+
+
+# -- the runs -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class FileRuns:
+    """The runs of one file, in the order of its rows, and what was found on the way.
+
+    Attributes
+    ----------
+    row_group : ndarray, shape (n_runs,), int32
+    row_start, row_stop : ndarray, shape (n_runs,), int64
+    seq_id, order_min, order_max : pa.Array, length n_runs
+    order_proved : bool
+        Whether the order column was read and increases inside each run, but for `order_faults`.
+    null_runs, n_null_rows
+        Rows without a key, which are in no run.
+    order_faults : list of Place
+    n_groups_proved, n_key_reads, n_bytes_read : int
+        Row groups whose key bounds prove, row groups whose key column was read, and the bytes of all reads.
+    """
+
+    row_group: npt.NDArray[np.int32]
+    row_start: Int64Array
+    row_stop: Int64Array
+    seq_id: pa.Array
+    order_min: pa.Array
+    order_max: pa.Array
+    order_proved: bool
+    null_runs: list[Place] = field(default_factory=list)
+    n_null_rows: int = 0
+    order_faults: list[Place] = field(default_factory=list)
+    n_groups_proved: int = 0
+    n_key_reads: int = 0
+    n_bytes_read: int = 0
+
+
+def find_runs(
+    file: storage.SourceFile,
+    meta: FileMetadata,
+    record: SchemaRecord,
+    key: FlatColumn,
+    order: FlatColumn | None,
+    *,
+    key_bounds: Bounds,
+    check_order: bool,
+    trust_statistics: bool,
+) -> FileRuns:
+    """Return all runs of equal keys of a file.
+
+    Parameters
+    ----------
+    file, meta, record
+        The file, its footer and its schema.
+    key, order
+        The columns.
+    key_bounds
+        The key's footer bounds.
+    check_order
+        Read the order column and check that it strictly increases inside each run; else its bounds are taken from
+        the footer where they are exact.
+    trust_statistics
+        Take exact and equal bounds as proof that a row group has one key.
+    """
+    proved = _proved_by_bounds(meta, key, key_bounds) & trust_statistics
+    collector = _Collector(file, meta, record, key, order if check_order else None)
+    order_bounds = bounds(meta, order.leaf) if order is not None and not check_order else None
+    edges = np.flatnonzero(np.diff(proved.astype(np.int8), prepend=0, append=0))
+    spans = {int(first): int(stop) for first, stop in zip(edges[::2], edges[1::2], strict=True)}
+    group = 0
+    while group < meta.n_row_groups:
+        stop = spans.get(group, group + 1)
+        if proved[group]:
+            collector.add_proved(group, stop, key_bounds, order_bounds)
+        elif meta.group_n_rows[group]:
+            collector.add_read(group)
+        group = stop
+    runs = collector.result(pa.null() if order is None else order.arrow_type)
+    runs.n_groups_proved = int(proved.sum())
+    return runs
+
+
+def _proved_by_bounds(meta: FileMetadata, key: FlatColumn, found: Bounds) -> npt.NDArray[np.bool_]:
+    """Return for each row group whether exact bounds prove that all its rows have one key."""
+    equal = pc.fill_null(pc.equal(found.min, found.max), False).to_numpy(zero_copy_only=False)
+    no_nulls = pc.fill_null(pc.equal(found.null_count, 0), False).to_numpy(zero_copy_only=False)
+    whole = meta.chunks.num_values[:, key.leaf] == meta.group_n_rows
+    return np.asarray(equal & no_nulls & found.exact & whole & (meta.group_n_rows > 0), bool)
+
+
+class _Collector:
+    """Reads the key and order column of single row groups, and collects the runs of the file."""
+
+    def __init__(
+        self,
+        file: storage.SourceFile,
+        meta: FileMetadata,
+        record: SchemaRecord,
+        key: FlatColumn,
+        order: FlatColumn | None,
+    ) -> None:
+        self._file = file
+        self._meta = meta
+        self._record = record
+        self._key = key
+        self._order = order
+        self._projections: dict[tuple[int, ...], Projection] = {}
+        self._groups: list[npt.NDArray[np.int32]] = []
+        self._starts: list[Int64Array] = []
+        self._stops: list[Int64Array] = []
+        self._keys: list[pa.Array] = []
+        self._lows: list[pa.Array] = []
+        self._highs: list[pa.Array] = []
+        self._null_runs: list[Place] = []
+        self._n_null_rows = 0
+        self._order_faults: list[Place] = []
+        self._n_key_reads = 0
+        self._n_bytes_read = 0
+
+    def add_proved(self, first: int, stop: int, key_bounds: Bounds, order_bounds: Bounds | None) -> None:
+        """Add the row groups [first, stop), each proved to have one key, at once."""
+        n = stop - first
+        n_rows = self._meta.group_n_rows[first:stop]
+        self._add(
+            np.arange(first, stop, dtype=np.int32), np.zeros(n, np.int64), n_rows, key_bounds.min[first:stop]
+        )
+        if self._order is not None:
+            for group in range(first, stop):
+                (values,) = self._read(group, [self._order])
+                self._add_order(group, values, np.zeros(1, np.int64), np.array([len(values)], np.int64))
+        elif order_bounds is not None:
+            inexact = pa.array(~order_bounds.exact[first:stop])
+            for target, values in ((self._lows, order_bounds.min), (self._highs, order_bounds.max)):
+                target.append(pc.if_else(inexact, pa.scalar(None, values.type), values[first:stop]))
+        else:
+            self._lows.append(pa.nulls(n))
+            self._highs.append(pa.nulls(n))
+
+    def add_read(self, group: int) -> None:
+        """Add the runs of a row group whose key column has to be read; rows without a key are recorded apart."""
+        columns = [self._key] if self._order is None else [self._key, self._order]
+        keys, *order = self._read(group, columns)
+        self._n_key_reads += 1
+        starts, stops = run_bounds(keys)
+        values = keys.take(pa.array(starts))
+        self._check_text(group, values)
+        if values.null_count:
+            is_null = values.is_null().to_numpy(zero_copy_only=False)
+            self._n_null_rows += int((stops - starts)[is_null].sum())
+            self._null_runs.extend(
+                self._place(group, int(a), int(b), "null")
+                for a, b in zip(starts[is_null], stops[is_null], strict=True)
+            )
+            starts, stops, values = starts[~is_null], stops[~is_null], values.drop_null()
+        self._add(np.full(len(starts), group, np.int32), starts, stops, values)
+        if order:
+            self._add_order(group, order[0], starts, stops)
+        else:
+            self._lows.append(pa.nulls(len(starts)))
+            self._highs.append(pa.nulls(len(starts)))
+
+    def result(self, order_type: pa.DataType) -> FileRuns:
+        """Return what was collected."""
+        none32, none64 = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        return FileRuns(
+            row_group=np.concatenate([none32, *self._groups]),
+            row_start=np.concatenate([none64, *self._starts]),
+            row_stop=np.concatenate([none64, *self._stops]),
+            seq_id=concat(self._keys, self._key.arrow_type),
+            order_min=concat(self._lows, order_type),
+            order_max=concat(self._highs, order_type),
+            order_proved=self._order is not None,
+            null_runs=self._null_runs,
+            n_null_rows=self._n_null_rows,
+            order_faults=self._order_faults,
+            n_key_reads=self._n_key_reads,
+            n_bytes_read=self._n_bytes_read,
+        )
+
+    def _add(
+        self, groups: npt.NDArray[np.int32], starts: Int64Array, stops: Int64Array, keys: pa.Array
+    ) -> None:
+        self._groups.append(groups)
+        self._starts.append(starts)
+        self._stops.append(stops)
+        self._keys.append(plain_array(keys))
+
+    def _add_order(self, group: int, values: pa.Array, starts: Int64Array, stops: Int64Array) -> None:
+        """Add the first and last order value of each run, and record where the column does not increase."""
+        self._lows.append(values.take(pa.array(starts)))
+        self._highs.append(values.take(pa.array(stops - 1)))
+        run_starts = set(starts.tolist())
+        for row in order_faults(values, starts, stops)[:MAX_ORDER_FAULTS].tolist():
+            found = repr(values[row].as_py())
+            if row not in run_starts:
+                found += f" after {values[row - 1].as_py()!r}"
+            self._order_faults.append(self._place(group, row, row + 1, found))
+
+    def _check_text(self, group: int, values: pa.Array) -> None:
+        """Refuse keys that say they are text and are not UTF-8, which no table of an index may hold."""
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise BadFileError(
+                f"key column {self._key.name!r} holds invalid text: {self._meta.file}, row group {group}: {error}",
+                hint="write the column as binary, or name another key with --key",
+                file=self._meta.file,
+                row_group=group,
+                column=self._key.name,
+            ) from error
+
+    def _place(self, group: int, start: int, stop: int, found: str) -> Place:
+        return Place(file=self._meta.file, row_group=group, row_start=start, row_stop=stop, found=found)
+
+    def _read(self, group: int, columns: Sequence[FlatColumn]) -> list[pa.Array]:
+        """Return some columns of a row group, each as one array of its plain type."""
+        fields = tuple(sorted({column.field for column in columns}))
+        projection = self._projections.get(fields)
+        if projection is None:
+            projection = self._projections[fields] = self._record.project(fields)
+        table = read_group(
+            projection,
+            ChunkPlaces.from_metadata(self._meta, group, projection.leaf_indices),
+            self._read_ranges,
+            n_rows=int(self._meta.group_n_rows[group]),
+            file_size=self._file.facts.size_bytes,
+            file=self._meta.file,
+            row_group=group,
+        )
+        return [plain_array(table.column(fields.index(column.field))) for column in columns]
+
+    def _read_ranges(self, ranges: list[tuple[int, int]]) -> list[bytes]:
+        self._n_bytes_read += sum(length for _, length in ranges)
+        return self._file.read_ranges(ranges)
+
+
+def run_bounds(keys: pa.Array) -> tuple[Int64Array, Int64Array]:
+    """Return the half-open bounds of the runs of equal values, nulls equal to each other.
+
+    Shapes (n_runs,), int64. No Python loop over rows.
+
+    >>> run_bounds(pa.array([7, 7, None, None, 9]))
+    (array([0, 2, 4]), array([2, 4, 5]))
+    """
+    n = len(keys)
+    if n == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    differs = pc.fill_null(pc.not_equal(keys[1:], keys[:-1]), False).to_numpy(zero_copy_only=False)
+    if keys.null_count:
+        is_null = keys.is_null().to_numpy(zero_copy_only=False)
+        differs = differs | (is_null[1:] != is_null[:-1])
+    inner = np.flatnonzero(differs).astype(np.int64) + 1
+    return np.append(np.int64(0), inner), np.append(inner, np.int64(n))
+
+
+def order_faults(values: pa.Array, starts: Int64Array, stops: Int64Array) -> Int64Array:
+    """Return the rows inside the runs that are null, NaN, or not greater than the row before in their run."""
+    n = len(values)
+    good = np.ones(n, bool)
+    good[1:] = pc.fill_null(pc.greater(values[1:], values[:-1]), False).to_numpy(zero_copy_only=False)
+    good[starts] = True
+    good &= values.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(values.type):
+        good &= ~pc.fill_null(pc.is_nan(values), True).to_numpy(zero_copy_only=False)
+    steps = np.zeros(n + 1, np.int8)
+    np.add.at(steps, starts, 1)
+    np.add.at(steps, stops, -1)
+    in_a_run = np.cumsum(steps[:n]).astype(bool)
+    return np.flatnonzero(in_a_run & ~good)

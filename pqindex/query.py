@@ -1,0 +1,235 @@
+"""SQL about an index: the relations that a query sees, and from its answer to the places of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pqindex.digest import table_digest
+from pqindex.footer import chunk_start
+from pqindex.places import Places, SourceFiles, expand_ranges
+from pqindex.readplan import ChunkSource
+from pqindex.sidecar import Sidecar, open_sidecar, snapshot_numbers
+from pqindex.sql import RANK_COLUMN, CheckedQuery, LockedDatabase, attached_tables, check_query, run_selection
+
+RELATIONS = ("index", "files", "row_groups", "segments", "snapshots")
+
+Parameters = Sequence[Any] | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What was asked, for a manifest.
+
+    Attributes
+    ----------
+    query : CheckedQuery
+    parameters : sequence, mapping or None
+    attached : dict of str to str
+        The digest of each attached table by name.
+    """
+
+    query: CheckedQuery
+    parameters: Parameters
+    attached: Mapping[str, str]
+
+
+class Database:
+    """The relations of one index in a locked database; each is loaded when a query first names it.
+
+    Thread-safe. Not for use in a forked child of the process that made it.
+    """
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._sidecar = sidecar
+        self._locked = LockedDatabase(relations(sidecar))
+
+    def sql(
+        self,
+        sql: str,
+        params: Parameters = None,
+        attach: Mapping[str, object] | None = None,
+        dialect: str = "duckdb",
+    ) -> pa.Table:
+        """Return the answer to one SELECT."""
+        with self._with(attached_tables(attach or {}, reserved=RELATIONS)) as database:
+            return database.execute(check_query(sql, relations=database.schemas, dialect=dialect), params)
+
+    def select(
+        self,
+        root: str,
+        sql: str,
+        params: Parameters = None,
+        attach: Mapping[str, object] | None = None,
+        dialect: str = "duckdb",
+    ) -> tuple[Places, SourceFiles, Asked]:
+        """Return the places of the sequences that one SELECT chooses, in its order."""
+        attached = attached_tables(attach or {}, reserved=RELATIONS)
+        with self._with(attached) as database:
+            query = check_query(sql, relations=database.schemas, dialect=dialect)
+            answer = run_selection(database, query, params)
+        places, files = _places(self._sidecar, root, answer)
+        digests = {name: table_digest(table) for name, table in attached.items()}
+        return places, files, Asked(query=query, parameters=params, attached=digests)
+
+    def close(self) -> None:
+        """Close the database; it cannot be asked again."""
+        self._locked.close()
+
+    def _with(self, attached: Mapping[str, pa.Table]) -> LockedDatabase:
+        return self._locked.with_relations(attached)
+
+
+# -- the relations --------------------------------------------------------------------------------------------
+
+
+def relations(sidecar: Sidecar) -> dict[str, Callable[[], pa.Table]]:
+    """Return what makes each relation; `index` is in the canonical order, with `seq_no` its row number."""
+    return {
+        "index": lambda: _index_relation(sidecar),
+        "files": lambda: sidecar.files,
+        "row_groups": lambda: _with_file(sidecar.row_groups, sidecar.files),
+        "segments": lambda: _segments_relation(sidecar),
+        "snapshots": lambda: snapshots_relation(sidecar.path),
+    }
+
+
+def _with_file(table: pa.Table, files: pa.Table) -> pa.Table:
+    paths = _paths_of(table.column("file_id"), files)
+    at = table.column_names.index("file_id")
+    return table.add_column(at, "file", paths)
+
+
+def _paths_of(file_id: pa.ChunkedArray, files: pa.Table) -> pa.ChunkedArray:
+    return files.column("path").take(file_id)
+
+
+def _index_relation(sidecar: Sidecar) -> pa.Table:
+    table = _with_file(sidecar.sequences, sidecar.files)
+    table = table.add_column(1, "seq_no", pa.array(np.arange(table.num_rows, dtype=np.int64)))
+    partition = _partition_struct(sidecar.files)
+    if partition is not None:
+        table = table.append_column("partition", partition.take(table.column("file_id").combine_chunks()))
+    return table
+
+
+def _partition_struct(files: pa.Table) -> pa.Array | None:
+    """Return the Hive partition values of each file as a struct of texts, None where no file has any."""
+    pairs = files.column("partition").to_pylist()
+    names = sorted({name for pair in pairs for name, _ in pair})
+    if not names:
+        return None
+    values = [dict(pair) for pair in pairs]
+    return pa.StructArray.from_arrays(
+        [pa.array([value.get(name) for value in values], pa.string()) for name in names], names=names
+    )
+
+
+def _segments_relation(sidecar: Sidecar) -> pa.Table:
+    segments = sidecar.segments
+    counts = np.diff(segments.stops)
+    seq_no = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    table = pa.table(
+        {
+            "seq_id": sidecar.sequences.column("seq_id").take(pa.array(seq_no)),
+            "seq_no": seq_no,
+            "segment": (np.arange(len(seq_no)) - np.repeat(segments.stops[:-1], counts)).astype(np.int32),
+            "file_id": segments.file_id,
+            "row_group": segments.row_group,
+            "row_start": segments.row_start,
+            "row_stop": segments.row_stop,
+        }
+    )
+    return _with_file(table, sidecar.files)
+
+
+def snapshots_relation(path: str) -> pa.Table:
+    """Return one row a snapshot of the index at `path`, oldest first."""
+    snapshots = [open_sidecar(path, number).snapshot for number in snapshot_numbers(path)]
+    totals = ("n_files", "n_row_groups", "n_rows", "n_sequences", "n_segments")
+    columns: dict[str, pa.Array] = {
+        "snapshot": pa.array([s.number for s in snapshots], pa.int64()),
+        "parent": pa.array([s.parent for s in snapshots], pa.int64()),
+        "created_at": pa.array([s.created_at for s in snapshots], pa.string()),
+        "writer": pa.array([s.writer for s in snapshots], pa.string()),
+        **{name: pa.array([s.totals[name] for s in snapshots], pa.int64()) for name in totals},
+        "content_digest": pa.array([s.content_digest for s in snapshots], pa.string()),
+    }
+    return pa.table(columns)
+
+
+# -- from an answer to places ---------------------------------------------------------------------------------
+
+
+def _places(sidecar: Sidecar, root: str, answer: pa.Table) -> tuple[Places, SourceFiles]:
+    """Return where the rows of the sequences lie whose ranks the answer has, and the files they touch."""
+    ranks = answer.column(RANK_COLUMN).to_numpy().astype(np.int64)
+    segments = sidecar.segments
+    starts, stops = segments.stops[ranks], segments.stops[ranks + 1]
+    chosen = expand_ranges(starts, stops)
+    file_ids, file_no = np.unique(segments.file_id[chosen], return_inverse=True)
+    seq_ids = sidecar.sequences.column("seq_id").take(pa.array(ranks)).combine_chunks()
+    places = Places(
+        seq_ids=seq_ids,
+        row_counts=sidecar.sequences.column("row_count").to_numpy()[ranks],
+        segment_stops=np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.int64),
+        file_no=file_no.astype(np.int32),
+        row_group=segments.row_group[chosen],
+        row_start=segments.row_start[chosen],
+        row_stop=segments.row_stop[chosen],
+        extra=answer.drop_columns([RANK_COLUMN, "seq_id"]),
+    )
+    return places, source_files(sidecar, root, file_ids)
+
+
+def source_files(sidecar: Sidecar, root: str, file_ids: Sequence[int] | np.ndarray[Any, Any]) -> SourceFiles:
+    """Return some source files of an index as a manifest and a read plan need them."""
+    table = sidecar.files.take(pa.array(file_ids, pa.int64()))
+
+    def integers(name: str) -> Any:
+        return table.column(name).to_numpy().astype(np.int64)
+
+    return SourceFiles(
+        root=root,
+        paths=tuple(table.column("path").to_pylist()),
+        size_bytes=integers("size_bytes"),
+        footer_offset=integers("footer_offset"),
+        footer_length=integers("footer_length"),
+        footer_sha256=tuple(sha.hex() for sha in table.column("footer_sha256").to_pylist()),
+        n_rows=integers("n_rows"),
+    )
+
+
+def chunk_source(sidecar: Sidecar, files: SourceFiles) -> ChunkSource:
+    """Return what an index knows of the row groups of some of its files, for a read plan."""
+    paths = sidecar.files.column("path").combine_chunks()
+    file_ids = pc.index_in(pa.array(files.paths, pa.string()), value_set=paths).to_numpy(zero_copy_only=False)
+    counts = sidecar.files.column("n_row_groups").to_numpy().astype(np.int64)
+    base = np.cumsum(counts) - counts
+
+    def rows(file_no: Any, row_group: Any) -> Any:
+        return base[file_ids[file_no]] + row_group
+
+    def group_n_rows(file_no: Any, row_group: Any) -> Any:
+        return sidecar.row_groups.column("n_rows").to_numpy()[rows(file_no, row_group)]
+
+    def facts(file_no: Any, row_group: Any) -> tuple[Any, dict[str, Any]]:
+        names = ("data_page_offset", "dictionary_page_offset", "total_compressed_size", "num_values", "codec")
+        chosen = sidecar.chunks(names).take(pa.array(rows(file_no, row_group)))
+        lists = [chosen.column(name).combine_chunks() for name in names]
+        stops = np.concatenate([[0], np.cumsum(lists[0].value_lengths().to_numpy())]).astype(np.int64)
+        data, dictionary, length, num_values, codec = (c.flatten().to_numpy().astype(np.int64) for c in lists)
+        start = chunk_start(data, dictionary)
+        return stops, {"start": start, "length": length, "num_values": num_values, "codec": codec}
+
+    return ChunkSource(
+        schemas=sidecar.snapshot.schemas,
+        schema_of_file=sidecar.files.column("schema_no").to_numpy()[file_ids],
+        group_n_rows=group_n_rows,
+        facts=facts,
+    )

@@ -1,0 +1,563 @@
+"""The read plan: everything that a reader needs for a selection and a projection, resolved once, in the parent.
+
+Resolving checks that every source file is still the one that was indexed, finds the projected columns in each file's
+schema, and lays the byte places of the column chunks out in parallel arrays. A plan goes to other processes as the
+name of a memory-mapped file in a cache folder, so that all of them share its memory; a process that finds the file
+gone resolves again.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pqindex import storage
+from pqindex.arrowtypes import type_name, unify_types
+from pqindex.digest import RecordDigest, sha256_hex
+from pqindex.errors import (
+    ColumnMissingError,
+    ColumnTypeError,
+    NotFoundError,
+    PqindexError,
+    SourceChangedError,
+    SourceError,
+    UsageError,
+)
+from pqindex.footer import ChunkPlaces, FileMetadata, SchemaRecord, parse_footer
+from pqindex.places import Places, SourceFiles
+
+PLACE_FACTS = ("start", "length", "num_values", "codec")
+"""What a read needs to know of a column chunk; see `footer.ChunkPlaces`."""
+
+STALENESS = ("error", "warn", "ignore")
+_HEADER_KEY = b"pqindex.read_plan"
+_MAX_CACHED_PLANS = 64
+
+Int64Array = npt.NDArray[np.int64]
+FileFootprint = tuple[int, int, int, int]
+
+
+class PqindexStalenessWarning(UserWarning):
+    """A source file is not the one that was indexed, and the reader was told to go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkSource:
+    """What an index knows of the row groups of some files, so that their footers need not be parsed.
+
+    Attributes
+    ----------
+    schemas : tuple of SchemaRecord
+    schema_of_file : ndarray, shape (n_files,), int32
+        Which schema each file has; files are counted as in the `SourceFiles` of the selection.
+    group_n_rows : callable
+        From (file_no, row_group) arrays to the rows of each group.
+    facts : callable
+        From (file_no, row_group) arrays to (stops, facts): `facts[name][stops[i]:stops[i + 1]]` are the values of
+        row group i, one a leaf column of its file.
+    """
+
+    schemas: tuple[SchemaRecord, ...]
+    schema_of_file: npt.NDArray[np.int32]
+    group_n_rows: Callable[[npt.NDArray[Any], npt.NDArray[Any]], Int64Array]
+    facts: Callable[[npt.NDArray[Any], npt.NDArray[Any]], tuple[Int64Array, dict[str, Int64Array]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """A selection and a projection as parallel arrays of byte places.
+
+    Attributes
+    ----------
+    digest : str
+        Identity of the plan on this machine: selection, projection, and the files as they were seen.
+    selection_digest : str
+    root : str
+    paths : pa.Array of string, length n_files
+    footprints : ndarray, shape (n_files, 4), int64
+        Size, mtime_ns, ctime_ns and inode of each file when the plan was resolved.
+    schema_of_file : ndarray, shape (n_files,), int32
+    schemas : tuple of SchemaRecord
+        The distinct schemas of the files.
+    schema : pa.Schema
+        What every read gives: the asked columns in the asked order, each with the type that all files fit in.
+    seq_ids, row_counts, segment_stops, extra
+        As in `Places`.
+    group_of_segment, row_start, row_stop : ndarray, shape (n_segments,), int64
+    group_file, group_row_group : ndarray, shape (n_groups,), int32
+        The distinct row groups that are read.
+    group_n_rows : ndarray, shape (n_groups,), int64
+    chunk_stops : ndarray, shape (n_groups + 1,), int64
+    chunks : dict of str to ndarray
+        The facts of the projected chunks, group by group, in the order of the leaves in the file.
+    staleness : str
+    origin : tuple or None
+        A function and its arguments that resolve the plan again.
+    """
+
+    digest: str
+    selection_digest: str
+    root: str
+    paths: pa.Array
+    footprints: Int64Array
+    schema_of_file: npt.NDArray[np.int32]
+    schemas: tuple[SchemaRecord, ...]
+    schema: pa.Schema
+    seq_ids: pa.Array
+    row_counts: Int64Array
+    extra: pa.Table = field(repr=False)
+    segment_stops: Int64Array
+    group_of_segment: Int64Array
+    row_start: Int64Array
+    row_stop: Int64Array
+    group_file: npt.NDArray[np.int32]
+    group_row_group: npt.NDArray[np.int32]
+    group_n_rows: Int64Array
+    chunk_stops: Int64Array
+    chunks: dict[str, Int64Array] = field(repr=False)
+    staleness: str
+    origin: tuple[Callable[..., ReadPlan], tuple[Any, ...]] | None = field(default=None, repr=False)
+
+    def fields_of(self, schema_no: int) -> list[int]:
+        """Return the top-level fields of a file's schema that the projection takes, ascending."""
+        return projected_fields(self.schemas[schema_no], self.schema.names)
+
+
+def projected_fields(record: SchemaRecord, columns: Sequence[str]) -> list[int]:
+    """Return the numbers of the top-level fields that have these names, ascending."""
+    wanted = set(columns)
+    return [i for i, name in enumerate(record.field_names) if name in wanted]
+
+
+# -- resolving ------------------------------------------------------------------------------------------------
+
+
+def resolve(
+    places: Places,
+    files: SourceFiles,
+    columns: Sequence[str] | None,
+    *,
+    selection_digest: str,
+    known: ChunkSource | None,
+    staleness: str = "error",
+    origin: tuple[Callable[..., ReadPlan], tuple[Any, ...]] | None = None,
+) -> ReadPlan:
+    """Resolve a selection and a projection to byte places.
+
+    Cost: one open and one read of the footer's bytes for each file of the selection, to compare its digest; the
+    footer is parsed only where no index knows the file. No page is read.
+
+    Parameters
+    ----------
+    places, files
+        The selection.
+    columns
+        Names of top-level columns, each once; None for all.
+    selection_digest
+        Digest of the selection.
+    known
+        What an index knows of the files; without it their footers are parsed.
+    staleness
+        What to do where a file is not the indexed one: ``"error"``, ``"warn"``, or ``"ignore"`` (footers are then
+        not compared).
+
+    Raises
+    ------
+    SourceChangedError
+        If files were changed, replaced, truncated or removed; it names the first ten.
+    ColumnMissingError, ColumnTypeError
+        If a column is in no file, or has types that no one type holds.
+    """
+    if staleness not in STALENESS:
+        raise UsageError(f"staleness: expected one of {', '.join(STALENESS)}, found {staleness!r}")
+    footprints, metas = _look_at_files(files, staleness, parse=known is None)
+    if known is None:
+        known = _parsed(metas)
+    used = np.unique(known.schema_of_file) if len(files) else np.arange(len(known.schemas))
+    records = [known.schemas[int(i)] for i in used]
+    renumber = np.searchsorted(used, known.schema_of_file).astype(np.int32)
+    schema = _projected_schema(records, renumber, files, columns)
+
+    n_row_groups = 1 + (int(places.row_group.max()) if len(places.row_group) else 0)
+    group_keys, group_of_segment = np.unique(
+        places.file_no.astype(np.int64) * n_row_groups + places.row_group, return_inverse=True
+    )
+    group_file = (group_keys // n_row_groups).astype(np.int32)
+    group_row_group = (group_keys % n_row_groups).astype(np.int32)
+    chunk_stops, chunks = _project_chunks(known, records, renumber, group_file, group_row_group, schema.names)
+    return ReadPlan(
+        digest=_plan_digest(selection_digest, schema, files, footprints),
+        selection_digest=selection_digest,
+        root=files.root,
+        paths=pa.array(files.paths, pa.string()),
+        footprints=footprints,
+        schema_of_file=renumber,
+        schemas=tuple(records),
+        schema=schema,
+        seq_ids=places.seq_ids,
+        row_counts=places.row_counts,
+        extra=places.extra,
+        segment_stops=places.segment_stops,
+        group_of_segment=group_of_segment.astype(np.int64),
+        row_start=places.row_start,
+        row_stop=places.row_stop,
+        group_file=group_file,
+        group_row_group=group_row_group,
+        group_n_rows=known.group_n_rows(group_file, group_row_group),
+        chunk_stops=chunk_stops,
+        chunks=chunks,
+        staleness=staleness,
+        origin=origin,
+    )
+
+
+def check_file(files: SourceFiles, number: int, *, parse: bool) -> tuple[FileFootprint, FileMetadata | None]:
+    """Return what one source file is now, after the check that it is the one that was indexed.
+
+    Raises
+    ------
+    SourceChangedError
+        If it is not; the message tells removed, truncated, and replaced apart.
+    """
+    path = files.paths[number]
+    hint = "restore the file, or build the index again and pin anew"
+    try:
+        file = storage.SourceFile(storage.join(files.root, path))
+    except NotFoundError as error:
+        raise SourceChangedError(
+            f"source file is gone: {path} (below {files.root})",
+            hint="restore the file, or say where the data lie with root=",
+            file=path,
+            change="removed",
+        ) from error
+    with file:
+        size = int(files.size_bytes[number])
+        found = file.facts.size_bytes
+        if found != size:
+            torn = found < size and (found < 8 or file.read(found - 4, 4) != b"PAR1")
+            raise SourceChangedError(
+                f"source file was {'truncated' if torn else 'replaced or rewritten'} since it was indexed: {path}; "
+                f"expected {size} bytes, found {found}",
+                hint=hint,
+                file=path,
+                expected=size,
+                found=found,
+                change="truncated" if torn else "replaced",
+            )
+        footer = file.read(int(files.footer_offset[number]), int(files.footer_length[number]))
+        sha256 = sha256_hex(footer)
+        if sha256 != files.footer_sha256[number]:
+            raise SourceChangedError(
+                f"source file was replaced since it was indexed: {path}; it has the same size, and another footer "
+                f"(expected sha256 {files.footer_sha256[number][:16]}..., found {sha256[:16]}...)",
+                hint=hint,
+                file=path,
+                expected=files.footer_sha256[number],
+                found=sha256,
+                change="replaced",
+            )
+        facts = file.facts
+        meta = parse_footer(footer, file=path, file_size=size) if parse else None
+    return (facts.size_bytes, facts.mtime_ns, facts.ctime_ns, facts.inode), meta
+
+
+def _look_at_files(
+    files: SourceFiles, staleness: str, *, parse: bool
+) -> tuple[Int64Array, list[FileMetadata | None]]:
+    footprints = np.zeros((len(files), 4), np.int64)
+    metas: list[FileMetadata | None] = []
+    problems: list[PqindexError] = []
+    for number, path in enumerate(files.paths):
+        if staleness == "ignore" and not parse:
+            continue
+        try:
+            footprints[number], meta = check_file(files, number, parse=parse)
+            metas.append(meta)
+        except SourceChangedError as error:
+            problems.append(error)
+        except SourceError as error:
+            if "file" not in error.facts:
+                error.facts["file"] = path
+            raise
+    if problems and staleness == "error":
+        if len(problems) == 1:
+            raise problems[0]
+        first = "; ".join(problem.message for problem in problems[:10])
+        raise SourceChangedError(
+            f"{len(problems)} of {len(files)} source files are not those that were indexed: {first}",
+            hint=problems[0].hint,
+            file=problems[0].file,
+            files=tuple(problem.file for problem in problems),
+        )
+    for problem in problems:
+        if parse:
+            raise problem
+        warnings.warn(str(problem), PqindexStalenessWarning, stacklevel=4)
+    return footprints, metas
+
+
+def _parsed(metas: list[FileMetadata | None]) -> ChunkSource:
+    """Return what the footers themselves say, where no index knows the files."""
+    parsed = [meta for meta in metas if meta is not None]
+    numbers: dict[SchemaRecord, int] = {}
+    schema_of_file = np.array(
+        [numbers.setdefault(SchemaRecord.from_metadata(meta), len(numbers)) for meta in parsed], np.int32
+    )
+
+    def group_n_rows(file_no: npt.NDArray[Any], row_group: npt.NDArray[Any]) -> Int64Array:
+        return np.array(
+            [parsed[f].group_n_rows[g] for f, g in zip(file_no, row_group, strict=True)], np.int64
+        )
+
+    def facts(
+        file_no: npt.NDArray[Any], row_group: npt.NDArray[Any]
+    ) -> tuple[Int64Array, dict[str, Int64Array]]:
+        widths = np.array([len(parsed[f].leaves) for f in file_no], np.int64)
+        stops = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
+        places = [
+            ChunkPlaces.from_metadata(parsed[f], int(g), np.arange(len(parsed[f].leaves)))
+            for f, g in zip(file_no, row_group, strict=True)
+        ]
+        return stops, {
+            name: np.concatenate([getattr(place, name) for place in places] or [np.zeros(0, np.int64)])
+            for name in PLACE_FACTS
+        }
+
+    return ChunkSource(
+        schemas=tuple(numbers), schema_of_file=schema_of_file, group_n_rows=group_n_rows, facts=facts
+    )
+
+
+def _projected_schema(
+    records: Sequence[SchemaRecord],
+    schema_of_file: npt.NDArray[np.int32],
+    files: SourceFiles,
+    columns: Sequence[str] | None,
+) -> pa.Schema:
+    """Return the asked columns, each with the type that holds its values of all files."""
+    names = list(dict.fromkeys(name for record in records for name in record.field_names))
+    wanted = names if columns is None else list(columns)
+    twice = sorted({name for name in wanted if wanted.count(name) > 1})
+    if twice:
+        raise UsageError(f"column named twice: {twice[0]!r}", hint="name each column once")
+    if columns is not None and not wanted:
+        raise UsageError("no column is asked for", hint="name at least one column")
+    fields = []
+    for name in wanted:
+        holders = [i for i, record in enumerate(records) if name in record.field_names]
+        if not holders:
+            near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+            said = (
+                f"did you mean {' or '.join(map(repr, near))}"
+                if near
+                else f"there are {', '.join(map(repr, names[:20]))}"
+            )
+            raise ColumnMissingError(
+                f"no source file of the selection has a column {name!r}",
+                hint=said,
+                column=name,
+                expected=name,
+            )
+        for i in holders:
+            if records[i].field_names.count(name) > 1:
+                raise ColumnMissingError(
+                    f"column {name!r} is there more than once: {_file_with(i, schema_of_file, files)}",
+                    hint="write the file with each column named once",
+                    column=name,
+                )
+        types = [records[i].to_arrow().field(records[i].field_names.index(name)).type for i in holders]
+        data_type = unify_types(types)
+        if data_type is None:
+            other = next(i for i, t in zip(holders, types, strict=True) if unify_types([types[0], t]) is None)
+            raise ColumnTypeError(
+                f"column {name!r} has types that no one type holds: {type_name(types[0])} in "
+                f"{_file_with(holders[0], schema_of_file, files)}, {type_name(types[holders.index(other)])} in "
+                f"{_file_with(other, schema_of_file, files)}",
+                hint="select the sequences of files with one type, or leave the column out",
+                column=name,
+            )
+        fields.append(pa.field(name, data_type))
+    return pa.schema(fields)
+
+
+def _file_with(schema_no: int, schema_of_file: npt.NDArray[np.int32], files: SourceFiles) -> str:
+    numbers = np.flatnonzero(schema_of_file == schema_no)
+    return files.paths[int(numbers[0])] if len(numbers) else "no file"
+
+
+def _project_chunks(
+    known: ChunkSource,
+    records: Sequence[SchemaRecord],
+    schema_of_file: npt.NDArray[np.int32],
+    group_file: npt.NDArray[np.int32],
+    group_row_group: npt.NDArray[np.int32],
+    columns: Sequence[str],
+) -> tuple[Int64Array, dict[str, Int64Array]]:
+    """Return the facts of the projected chunks of each row group."""
+    all_stops, facts = known.facts(group_file, group_row_group)
+    leaves = []
+    for record in records:
+        fields = set(projected_fields(record, columns))
+        leaves.append(np.array([i for i, leaf in enumerate(record.leaves) if leaf.field in fields], np.int64))
+    schema_of_group = schema_of_file[group_file] if len(group_file) else np.zeros(0, np.int32)
+    counts = (
+        np.array([len(x) for x in leaves], np.int64)[schema_of_group]
+        if len(group_file)
+        else np.zeros(0, np.int64)
+    )
+    stops = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    positions = np.zeros(int(stops[-1]), np.int64)
+    for number, own in enumerate(leaves):
+        groups = np.flatnonzero(schema_of_group == number)
+        if len(groups) and len(own):
+            at = (stops[groups][:, None] + np.arange(len(own))).ravel()
+            positions[at] = (all_stops[groups][:, None] + own).ravel()
+    return stops, {name: values[positions] for name, values in facts.items()}
+
+
+def _plan_digest(selection_digest: str, schema: pa.Schema, files: SourceFiles, footprints: Int64Array) -> str:
+    digest = RecordDigest()
+    digest.add_json(
+        "plan", [1, selection_digest, files.root, schema.names, [type_name(f.type) for f in schema]]
+    )
+    digest.add_integers("footprints", footprints)
+    return digest.hexdigest()
+
+
+# -- sharing --------------------------------------------------------------------------------------------------
+
+
+def plan_path(digest: str) -> str:
+    """Return where the plan of this digest is shared on this machine."""
+    return os.path.join(storage.cache_folder("plans"), f"{digest}.arrow")
+
+
+def share(plan: ReadPlan) -> str:
+    """Write a plan where other processes of this user find it, once, and return the path."""
+    path = plan_path(plan.digest)
+    if storage.size_of(path) is None:
+        storage.keep_newest(os.path.dirname(path), _MAX_CACHED_PLANS - 1)
+        with storage.writing(path, overwrite=True) as file:
+            _write(plan, file)
+    return path
+
+
+def open_plan(path: str, origin: tuple[Callable[..., ReadPlan], tuple[Any, ...]] | None = None) -> ReadPlan:
+    """Map a shared plan; where it is gone, resolve it again.
+
+    Raises
+    ------
+    NotFoundError
+        If it is gone and cannot be resolved again.
+    """
+    if storage.size_of(path) is not None:
+        return _read(path, origin)
+    if origin is None:
+        raise NotFoundError(
+            f"the read plan is gone from the cache: {path}",
+            hint="pin the selection and make the dataset from the manifest",
+            path=path,
+        )
+    function, arguments = origin
+    return function(*arguments)
+
+
+_ARRAYS = (
+    "row_counts",
+    "segment_stops",
+    "group_of_segment",
+    "row_start",
+    "row_stop",
+    "group_n_rows",
+    "chunk_stops",
+    "schema_of_file",
+    "group_file",
+    "group_row_group",
+)
+
+
+def _write(plan: ReadPlan, file: Any) -> None:
+    """Write a plan as one Arrow IPC batch of one row, a list column an array, so that a mapping copies nothing."""
+    header = {
+        "digest": plan.digest,
+        "selection_digest": plan.selection_digest,
+        "root": plan.root,
+        "staleness": plan.staleness,
+        "schema": base64.b64encode(plan.schema.serialize()).decode(),
+        "schemas": [
+            [
+                base64.b64encode(record.schema_bytes).decode(),
+                record.created_by,
+                None
+                if record.column_orders_bytes is None
+                else base64.b64encode(record.column_orders_bytes).decode(),
+                None if record.arrow_schema is None else base64.b64encode(record.arrow_schema).decode(),
+            ]
+            for record in plan.schemas
+        ],
+    }
+    arrays: dict[str, pa.Array] = {name: pa.array(getattr(plan, name)) for name in _ARRAYS}
+    arrays["footprints"] = pa.array(plan.footprints.ravel())
+    arrays["paths"] = plan.paths
+    arrays["seq_ids"] = plan.seq_ids
+    arrays.update({f"chunks.{name}": pa.array(values) for name, values in plan.chunks.items()})
+    for i, column in enumerate(plan.extra.columns):
+        arrays[f"extra.{i}.{plan.extra.column_names[i]}"] = column.combine_chunks()
+    lists = {
+        name: pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
+        for name, values in arrays.items()
+    }
+    batch = pa.RecordBatch.from_arrays(list(lists.values()), names=list(lists))
+    schema = batch.schema.with_metadata({_HEADER_KEY: json.dumps(header).encode()})
+    with pa.ipc.new_file(file, schema) as writer:
+        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+
+
+def _read(path: str, origin: tuple[Callable[..., ReadPlan], tuple[Any, ...]] | None) -> ReadPlan:
+    batch = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
+    header = json.loads(batch.schema.metadata[_HEADER_KEY])
+    arrays = {name: column.values for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+    numpy_arrays = {name: arrays[name].to_numpy(zero_copy_only=True) for name in _ARRAYS}
+    extra = {name.split(".", 2)[2]: values for name, values in arrays.items() if name.startswith("extra.")}
+
+    def decoded(text: str | None) -> bytes | None:
+        return None if text is None else base64.b64decode(text)
+
+    return ReadPlan(
+        digest=header["digest"],
+        selection_digest=header["selection_digest"],
+        root=header["root"],
+        staleness=header["staleness"],
+        schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(header["schema"]))),
+        schemas=tuple(
+            SchemaRecord(
+                schema_bytes=base64.b64decode(schema),
+                created_by=created_by,
+                column_orders_bytes=decoded(orders),
+                arrow_schema=decoded(arrow),
+            )
+            for schema, created_by, orders, arrow in header["schemas"]
+        ),
+        paths=arrays["paths"],
+        seq_ids=arrays["seq_ids"],
+        footprints=arrays["footprints"].to_numpy(zero_copy_only=True).reshape(-1, 4),
+        chunks={name: arrays[f"chunks.{name}"].to_numpy(zero_copy_only=True) for name in PLACE_FACTS},
+        extra=pa.table(extra) if extra else empty_columns(len(arrays["seq_ids"])),
+        origin=origin,
+        **numpy_arrays,
+    )
+
+
+def empty_columns(n_rows: int) -> pa.Table:
+    """Return a table of no columns and `n_rows` rows."""
+    return pa.table({"": pa.nulls(n_rows)}).select([])

@@ -1,0 +1,406 @@
+"""What one batch of source files holds: footers as columns, and the runs of the key column.
+
+The work is a map over batches of paths, with plain data in and out, so that processes of one machine do it today and
+a cluster may do it later. Nothing here knows of parts, snapshots or other batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pqindex import storage
+from pqindex.arrowtypes import concat, is_bounds_type, plain_array, plain_type, type_name, unify_types
+from pqindex.digest import sha256_hex
+from pqindex.errors import BadFileError, ColumnTypeError, SourceError, UnsupportedFileError
+from pqindex.footer import TAIL_BYTES, Bounds, FileMetadata, SchemaRecord, bounds, parse_footer, read_tail
+from pqindex.format import CHUNK_FACTS, CHUNKS, FILES, stats_type
+from pqindex.keyruns import FileRuns, Place, find_runs, key_column, order_column
+
+DEFAULT_STATS_COLUMNS = 64
+"""Files with at most so many flat columns give statistics of all of them; wider files only of named columns."""
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanOptions:
+    """What a scan looks for.
+
+    Attributes
+    ----------
+    key, order : str, str or None
+        Column names.
+    check_order : bool
+        Whether the order column is read and proved to increase.
+    trust_statistics : bool
+        Whether exact bounds that are equal prove a row group to hold one key.
+    statistics : tuple of str or None
+        Columns to keep bounds of; None is the default rule.
+    """
+
+    key: str
+    order: str | None = None
+    check_order: bool = False
+    trust_statistics: bool = True
+    statistics: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A file that could not be indexed."""
+
+    path: str
+    reason: str
+    message: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ScanBatch:
+    """What the files of one batch hold; `file_id` counts inside the batch.
+
+    Attributes
+    ----------
+    files, row_groups, chunks : pa.Table
+        Rows of the tables of the format, `row_groups` with the key's type of this batch.
+    runs : pa.Table
+        One row a run of equal keys inside a row group: file_id, row_group, row_start, row_stop, seq_id, order_min,
+        order_max, order_proved.
+    group_stats : pa.Table
+        One row a row group, a struct column a statistics column.
+    schemas : list of SchemaRecord
+    null_runs, order_faults : list of Place
+        Rows without a key; places where the order column does not increase.
+    skipped : list of Skipped
+    notes : list of str
+    n_groups_proved, n_key_reads, n_bytes_read : int
+        Row groups whose key bounds prove, row groups whose key column was read, and the bytes of all reads.
+    """
+
+    files: pa.Table
+    row_groups: pa.Table
+    chunks: pa.Table
+    runs: pa.Table
+    group_stats: pa.Table
+    schemas: list[SchemaRecord]
+    null_runs: list[Place] = field(default_factory=list)
+    n_null_rows: int = 0
+    order_faults: list[Place] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    n_groups_proved: int = 0
+    n_key_reads: int = 0
+    n_bytes_read: int = 0
+
+
+def read_footer(file: storage.SourceFile, name: str) -> tuple[bytes, int]:
+    """Return a source file's footer and its offset.
+
+    Raises
+    ------
+    BadFileError, UnsupportedFileError
+        If the tail of the file is not that of plain Parquet.
+    """
+    size = file.facts.size_bytes
+    tail = file.read(max(0, size - TAIL_BYTES), min(size, TAIL_BYTES))
+    offset, length = read_tail(tail, file_size=size, file=name)
+    return file.read(offset, length), offset
+
+
+def hive_partition(path: str) -> list[tuple[str, str | None]]:
+    """Return the Hive partition values in a path, as the text they are, unquoted.
+
+    >>> hive_partition("year=2020/name=A%2FA/part-0.parquet")
+    [('year', '2020'), ('name', 'A/A')]
+    """
+    pairs = [part.split("=", 1) for part in path.split("/")[:-1] if "=" in part]
+    return [(unquote(name), None if value == HIVE_NULL else unquote(value)) for name, value in pairs if name]
+
+
+def scan_files(
+    root: str,
+    paths: Sequence[str],
+    options: ScanOptions,
+    *,
+    on_bad_file: Callable[[str, SourceError], Skipped] | None = None,
+) -> ScanBatch:
+    """Read the footers of some files, and the key column where a footer does not prove the keys.
+
+    Cost: one open, two small reads and one parse a file; the key column's bytes for each row group that bounds do
+    not prove. Memory: one footer, and the keys of one row group, at a time.
+
+    Parameters
+    ----------
+    root, paths
+        Where the files are.
+    options
+        What to look for.
+    on_bad_file
+        Called for a file that is not readable Parquet; what it returns is recorded. Default: the error is raised.
+    """
+    scanned: list[_FileScan] = []
+    skipped: list[Skipped] = []
+    notes: list[str] = []
+    schemas: dict[SchemaRecord, int] = {}
+    for path in paths:
+        try:
+            with storage.SourceFile(storage.join(root, path)) as file:
+                scanned.append(_scan_file(file, path, options, schemas, notes))
+        except (BadFileError, UnsupportedFileError) as error:
+            if on_bad_file is None:
+                raise
+            skipped.append(on_bad_file(path, error))
+    return _batch(scanned, options, list(schemas), skipped, notes)
+
+
+# -- one file -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileScan:
+    path: str
+    facts: storage.FileFacts
+    meta: FileMetadata
+    footer_sha256: bytes
+    schema_no: int
+    key_bounds: Bounds
+    runs: FileRuns
+    stats: dict[str, Bounds]
+
+
+def _scan_file(
+    file: storage.SourceFile,
+    path: str,
+    options: ScanOptions,
+    schemas: dict[SchemaRecord, int],
+    notes: list[str],
+) -> _FileScan:
+    footer, _ = read_footer(file, path)
+    meta = parse_footer(footer, file=path, file_size=file.facts.size_bytes)
+    record = SchemaRecord.from_metadata(meta)
+    key = key_column(record, options.key, path, folders=[name for name, _ in hive_partition(path)])
+    order = None if options.order is None else order_column(record, options.order, path)
+    _note_partition_columns(path, record, notes)
+    key_bounds = bounds(meta, key.leaf)
+    return _FileScan(
+        path=path,
+        facts=file.facts,
+        meta=meta,
+        footer_sha256=bytes.fromhex(sha256_hex(footer)),
+        schema_no=schemas.setdefault(record, len(schemas)),
+        key_bounds=key_bounds,
+        runs=find_runs(
+            file,
+            meta,
+            record,
+            key,
+            order,
+            key_bounds=key_bounds,
+            check_order=options.check_order,
+            trust_statistics=options.trust_statistics,
+        ),
+        stats=_stats_bounds(meta, record, options),
+    )
+
+
+def _note_partition_columns(path: str, record: SchemaRecord, notes: list[str]) -> None:
+    both = [name for name, _ in hive_partition(path) if name in record.field_names]
+    for name in both:
+        note = f"{name!r} is both a folder name and a column of the files: the column in the file is what is read"
+        if note not in notes:
+            notes.append(note)
+
+
+def _stats_bounds(meta: FileMetadata, record: SchemaRecord, options: ScanOptions) -> dict[str, Bounds]:
+    """Return the bounds of the columns that statistics are kept of."""
+    flat = {}
+    for i, leaf in enumerate(record.leaves):
+        if len(leaf.path) == 1 and leaf.max_repetition_level == 0:
+            flat[leaf.path[0]] = i
+    arrow = record.to_arrow()
+    if options.statistics is not None:
+        names: Iterable[str] = options.statistics
+    elif len(flat) <= DEFAULT_STATS_COLUMNS:
+        names = [name for name in flat if name not in (options.key, options.order)]
+    else:
+        names = ()
+    return {
+        name: bounds(meta, flat[name])
+        for name in names
+        if name in flat
+        and name
+        and is_bounds_type(plain_type(arrow.field(record.leaves[flat[name]].field).type))
+    }
+
+
+# -- the rows of the batch ------------------------------------------------------------------------------------
+
+
+def _batch(
+    scanned: list[_FileScan],
+    options: ScanOptions,
+    schemas: list[SchemaRecord],
+    skipped: list[Skipped],
+    notes: list[str],
+) -> ScanBatch:
+    key_type = one_type(((scan.runs.seq_id.type, scan.path) for scan in scanned), column=options.key)
+    order_type = one_type(
+        ((scan.runs.order_min.type, scan.path) for scan in scanned), column=options.order or ""
+    )
+    return ScanBatch(
+        files=_files_table(scanned),
+        row_groups=_row_groups_table(scanned, key_type),
+        chunks=_chunks_table(scanned),
+        runs=_runs_table(scanned, key_type, order_type),
+        group_stats=_group_stats_table(scanned, notes),
+        schemas=schemas,
+        null_runs=[place for scan in scanned for place in scan.runs.null_runs],
+        n_null_rows=sum(scan.runs.n_null_rows for scan in scanned),
+        order_faults=[place for scan in scanned for place in scan.runs.order_faults],
+        skipped=skipped,
+        notes=notes,
+        n_groups_proved=sum(scan.runs.n_groups_proved for scan in scanned),
+        n_key_reads=sum(scan.runs.n_key_reads for scan in scanned),
+        n_bytes_read=sum(scan.runs.n_bytes_read for scan in scanned),
+    )
+
+
+def one_type(found: Iterable[tuple[pa.DataType, str]], *, column: str) -> pa.DataType:
+    """Return the type that holds a column's values of all files.
+
+    Raises
+    ------
+    ColumnTypeError
+        If there is none; it names a file of each type.
+    """
+    result = pa.null()
+    example = ""
+    for data_type, path in found:
+        wider = unify_types([result, data_type])
+        if wider is None:
+            raise ColumnTypeError(
+                f"column {column!r} has types that no one type holds: {type_name(result)} in {example}, "
+                f"{type_name(data_type)} in {path}",
+                hint="index the files apart, or write the column with one type",
+                column=column,
+                file=path,
+                expected=type_name(result),
+                found=type_name(data_type),
+            )
+        if wider != result:
+            result, example = wider, path
+    return result
+
+
+def _joined(arrays: Sequence[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    return np.concatenate([np.zeros(0, dtype), *arrays])
+
+
+def _files_table(scanned: list[_FileScan]) -> pa.Table:
+    columns = {
+        "file_id": range(len(scanned)),
+        "path": [scan.path for scan in scanned],
+        "size_bytes": [scan.facts.size_bytes for scan in scanned],
+        "mtime_ns": [scan.facts.mtime_ns for scan in scanned],
+        "etag": [None] * len(scanned),
+        "footer_offset": [scan.meta.footer_offset for scan in scanned],
+        "footer_length": [len(scan.meta.footer) for scan in scanned],
+        "footer_sha256": [scan.footer_sha256 for scan in scanned],
+        "n_rows": [scan.meta.n_rows for scan in scanned],
+        "n_row_groups": [len(scan.meta.group_n_rows) for scan in scanned],
+        "schema_no": [scan.schema_no for scan in scanned],
+        "created_by": [scan.meta.created_by for scan in scanned],
+        "partition": [hive_partition(scan.path) for scan in scanned],
+    }
+    return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)
+
+
+def _group_ids(scanned: list[_FileScan]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    counts = [len(scan.meta.group_n_rows) for scan in scanned]
+    file_ids: npt.NDArray[np.int32] = np.repeat(np.arange(len(scanned), dtype=np.int32), counts)
+    return file_ids, _joined([np.arange(n, dtype=np.int32) for n in counts], np.int32)
+
+
+def _row_groups_table(scanned: list[_FileScan], key_type: pa.DataType) -> pa.Table:
+    file_ids, row_groups = _group_ids(scanned)
+    n_rows = _joined([scan.meta.group_n_rows for scan in scanned], np.int64)
+    offsets = [np.cumsum(scan.meta.group_n_rows) - scan.meta.group_n_rows for scan in scanned]
+    sizes = [scan.meta.chunks.total_compressed_size.clip(0).sum(axis=1) for scan in scanned]
+    return pa.table(
+        {
+            "file_id": file_ids,
+            "row_group": row_groups,
+            "n_rows": n_rows,
+            "row_offset": _joined(offsets, np.int64),
+            "total_byte_size": _joined([scan.meta.group_byte_size for scan in scanned], np.int64),
+            "total_compressed_size": _joined(sizes, np.int64),
+            "key_min": concat([plain_array(scan.key_bounds.min) for scan in scanned], key_type),
+            "key_max": concat([plain_array(scan.key_bounds.max) for scan in scanned], key_type),
+            "key_null_count": concat([scan.key_bounds.null_count for scan in scanned], pa.int64()),
+            "key_exact": np.concatenate([scan.key_bounds.exact for scan in scanned] or [np.zeros(0, bool)]),
+        }
+    )
+
+
+def _chunks_table(scanned: list[_FileScan]) -> pa.Table:
+    file_ids, row_groups = _group_ids(scanned)
+    widths = [np.full(len(s.meta.group_n_rows), len(s.meta.leaves), np.int32) for s in scanned]
+    offsets = np.concatenate([[0], np.cumsum(_joined(widths, np.int32))]).astype(np.int32)
+    columns: list[pa.Array] = [pa.array(file_ids), pa.array(row_groups)]
+    for name, data_type in CHUNK_FACTS.items():
+        flat = [getattr(scan.meta.chunks, name).ravel() for scan in scanned]
+        values = pa.array(np.concatenate(flat) if flat else np.zeros(0), data_type)
+        columns.append(pa.ListArray.from_arrays(pa.array(offsets), values, type=CHUNKS.field(name).type))
+    return pa.table(columns, schema=CHUNKS)
+
+
+def _runs_table(scanned: list[_FileScan], key_type: pa.DataType, order_type: pa.DataType) -> pa.Table:
+    counts = [len(scan.runs.row_group) for scan in scanned]
+    return pa.table(
+        {
+            "file_id": np.repeat(np.arange(len(scanned), dtype=np.int32), counts),
+            "row_group": _joined([scan.runs.row_group for scan in scanned], np.int32),
+            "row_start": _joined([scan.runs.row_start for scan in scanned], np.int64),
+            "row_stop": _joined([scan.runs.row_stop for scan in scanned], np.int64),
+            "seq_id": concat([scan.runs.seq_id for scan in scanned], key_type),
+            "order_min": concat([scan.runs.order_min for scan in scanned], order_type),
+            "order_max": concat([scan.runs.order_max for scan in scanned], order_type),
+            "order_proved": np.repeat(np.array([scan.runs.order_proved for scan in scanned], bool), counts),
+        }
+    )
+
+
+def _group_stats_table(scanned: list[_FileScan], notes: list[str]) -> pa.Table:
+    """Return the bounds of the statistics columns, a struct a column; null where a file lacks the column."""
+    names = dict.fromkeys(name for scan in scanned for name in scan.stats)
+    columns: dict[str, pa.Array] = {}
+    for name in names:
+        found = [(plain_type(scan.stats[name].min.type), scan.path) for scan in scanned if name in scan.stats]
+        try:
+            data_type = one_type(found, column=name)
+        except ColumnTypeError as error:
+            notes.append(f"no statistics: {error.message}")
+            continue
+        struct = stats_type({name: data_type}).field(0).type
+        columns[name] = concat([_stats_struct(scan, name, struct) for scan in scanned], struct)
+    n_groups = sum(len(scan.meta.group_n_rows) for scan in scanned)
+    return pa.table(columns) if columns else pa.table({"": pa.nulls(n_groups)}).select([])
+
+
+def _stats_struct(scan: _FileScan, name: str, struct: pa.StructType) -> pa.Array:
+    """Return one column's statistics: min and max where they are exact, and the null count."""
+    n_groups = len(scan.meta.group_n_rows)
+    found = scan.stats.get(name)
+    if found is None:
+        return pa.nulls(n_groups, struct)
+    inexact = pa.array(~found.exact)
+    values = [plain_array(found.min).cast(struct[0].type), plain_array(found.max).cast(struct[1].type)]
+    bounds_arrays = [pc.if_else(inexact, pa.scalar(None, v.type), v) for v in values]
+    return pa.StructArray.from_arrays([*bounds_arrays, found.null_count], fields=list(struct))

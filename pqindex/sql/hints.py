@@ -1,0 +1,151 @@
+"""What DuckDB's errors say, in words that help: which name, where, and what there is."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import duckdb
+import pyarrow as pa
+import pyarrow.types as pt
+
+from pqindex.errors import QueryError
+from pqindex.sql.tree import Node, columns_in, first_line
+
+MOST_NAMES = 40
+
+_COLUMN = re.compile(
+    r'Referenced column "(?P<column>.+?)" (?:was )?not found'
+    r'|Table "(?P<table>.+?)" does not have a column named "(?P<of_table>.+?)"'
+    r'|[Cc]olumn "(?P<listed>.+?)" in (?:EXCLUDE|REPLACE|RENAME) list not found'
+    r'|Column "(?P<joined>.+?)" does not exist on (?:left|right) side of join'
+)
+_MEMBER = re.compile(r'Could not find key "(?P<member>.+?)" in struct')
+_TABLE = re.compile(r'Referenced table "(?P<table>.+?)" not found')
+_LINE = re.compile(r"LINE (\d+): ")
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """Return ``; did you mean 'a' or 'b'?`` for the names near `name`, or nothing."""
+    near = near_names(name, candidates)
+    return f"; did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
+
+
+def near_names(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
+    """Return the names most like `name`, best first, letter case aside."""
+    by_lower: dict[str, str] = {}
+    for candidate in candidates:
+        by_lower.setdefault(candidate.lower(), candidate)
+    near = difflib.get_close_matches(name.lower(), by_lower, n=n, cutoff=0.7)
+    if not near:
+        near = [other for other in by_lower if name.lower() in other.split(".")][:n]
+    return [by_lower[other] for other in near]
+
+
+def column_paths(schema: pa.Schema) -> list[str]:
+    """Return the columns of a relation, and the members of its structs as dotted paths."""
+    return [path for field in schema for path in _paths(field, "")]
+
+
+def _paths(field: pa.Field, prefix: str) -> Iterator[str]:
+    path = f"{prefix}{field.name}"
+    yield path
+    if pt.is_struct(field.type):
+        for member in field.type:
+            yield from _paths(member, f"{path}.")
+
+
+def query_error(
+    error: duckdb.Error, *, document: Node | None, schemas: Mapping[str, pa.Schema]
+) -> QueryError:
+    """Return an error of DuckDB as one that names what is missing and what there is.
+
+    Parameters
+    ----------
+    error : duckdb.Error
+        What DuckDB raised while it bound or ran a query.
+    document : dict or None
+        The query's tree, to name a missing struct member with its whole path.
+    schemas : mapping of str to pyarrow.Schema
+        The relations that the query sees.
+    """
+    text = str(error)
+    line = _LINE.search(text)
+    where = f" (line {line[1]})" if line and line[1] != "1" else ""
+    column = _COLUMN.search(text)
+    if column is not None:
+        name = next(value for key, value in column.groupdict().items() if value and key != "table")
+        table = column.groupdict().get("table")
+        return _no_column(name, table, where, schemas)
+    member = _MEMBER.search(text)
+    if member is not None:
+        return _no_member(member["member"], where, document, schemas)
+    missing = _TABLE.search(text)
+    if missing is not None:
+        name = missing["table"]
+        return QueryError(
+            f"no table or struct {name!r} in the query{where}{did_you_mean(name, [*schemas, *_all_paths(schemas)])}",
+            hint=f"there are: {', '.join(schemas)}",
+            name=name,
+        )
+    return QueryError(f"the query fails: {first_line(error)}{where}")
+
+
+def _no_column(
+    name: str, table: str | None, where: str, schemas: Mapping[str, pa.Schema]
+) -> QueryError:
+    paths = _all_paths(schemas)
+    of = f" in {table!r}" if table else ""
+    near = near_names(name, paths)
+    return QueryError(
+        f"no column {name!r}{of}{where}{did_you_mean(name, paths)}",
+        hint=_what_there_is(schemas),
+        column=name,
+        near=near,
+    )
+
+
+def _no_member(
+    name: str, where: str, document: Node | None, schemas: Mapping[str, pa.Schema]
+) -> QueryError:
+    paths = _all_paths(schemas)
+    known = {path.lower() for path in paths}
+    asked = name
+    for parts in columns_in(document):
+        path = _struct_path(parts, known)
+        if path is not None and path.split(".")[-1].lower() == name.lower():
+            asked = path
+    near = near_names(asked, [path for path in paths if "." in path])
+    return QueryError(
+        f"no member {name!r} in a struct{f', asked for as {asked}' if asked != name else ''}{where}"
+        f"{did_you_mean(asked, [path for path in paths if '.' in path])}",
+        hint=_what_there_is(schemas),
+        column=asked,
+        near=near,
+    )
+
+
+def _struct_path(parts: Sequence[str], known: set[str]) -> str | None:
+    """Return the dotted path up to the first member that no struct has, without the relation's name."""
+    for start in range(len(parts)):
+        if parts[start].lower() in known:
+            for stop in range(start + 1, len(parts) + 1):
+                path = ".".join(parts[start:stop])
+                if path.lower() not in known:
+                    return path
+    return None
+
+
+def _all_paths(schemas: Mapping[str, pa.Schema]) -> list[str]:
+    return list(dict.fromkeys(path for schema in schemas.values() for path in column_paths(schema)))
+
+
+def _what_there_is(schemas: Mapping[str, pa.Schema]) -> str:
+    """Return the columns of each relation, shortened where they are many."""
+    told = []
+    for name, schema in schemas.items():
+        names = schema.names
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        told.append(f"{name} has {', '.join(names[:MOST_NAMES])}{more}")
+    return "; ".join(told) if told else "no relation is named in FROM"

@@ -1,0 +1,385 @@
+"""A selection: the answer of a query as an ordered list of sequences, the same every time.
+
+The query runs on one thread over rows in the canonical order, so that sums of floats, ``first``, ``any_value`` and
+their like come out the same. Its ORDER BY is taken off its end and put around it, where the canonical rank of each
+sequence can break ties; LIMIT and OFFSET follow it, so that they cut in that order too. What ORDER BY names besides
+the answer's columns is carried out of the query in hidden columns, as DuckDB does it itself.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pqindex.errors import FIRST_PLACES, QueryError
+from pqindex.sql.connection import LockedDatabase, checked_parameters
+from pqindex.sql.engine import Parameters, quote
+from pqindex.sql.guard import CheckedQuery, outermost
+from pqindex.sql.hints import did_you_mean
+from pqindex.sql.plain import plain_answer
+from pqindex.sql.tree import Node, columns_in, parse_query, print_query
+
+RANK_COLUMN = "__seq_no"
+"""The last column of a selection: the canonical rank of each sequence, int64."""
+
+DUPLICATES = ("error", "keep")
+
+
+def run_selection(
+    database: LockedDatabase,
+    query: CheckedQuery,
+    params: Parameters = None,
+    *,
+    id_column: str = "seq_id",
+    rank_relation: str = "index",
+    rank_column: str = "seq_no",
+    duplicates: str = "error",
+) -> pa.Table:
+    """Return the sequences that a query chooses, in its order.
+
+    The order is the query's ORDER BY, ties broken by the canonical rank; without ORDER BY it is the canonical
+    order. Without ORDER BY, LIMIT takes the first in the canonical order. Costs one run of the query on one thread,
+    and a join with the relation that has the ranks.
+
+    Parameters
+    ----------
+    database : LockedDatabase
+    query : CheckedQuery
+    params : sequence, mapping or None
+    id_column : str
+        The column of the answer that names sequences, and of `rank_relation`. Letter case does not matter, as in
+        SQL; the answer has it as it is written here.
+    rank_relation, rank_column : str
+        Where the canonical ranks are: integers from 0, distinct.
+    duplicates : {"error", "keep"}
+        What becomes of a sequence that the answer has twice. Kept ones are ordered by all their columns at last.
+
+    Returns
+    -------
+    pyarrow.Table
+        The columns of the query, and `RANK_COLUMN`. No rows are an answer too.
+
+    Raises
+    ------
+    QueryError
+        If the answer has no `id_column`, one of another type, null or unknown ids, a sequence twice, or two columns
+        of one name; if the ORDER BY or LIMIT cannot be taken off; or as in `LockedDatabase.execute`.
+    """
+    if duplicates not in DUPLICATES:
+        raise QueryError(f"duplicates={duplicates!r} is not one of {', '.join(DUPLICATES)}")
+    values = checked_parameters(query.parameters, params)
+    relations = (*query.relations, rank_relation)
+    shape = _described(database, query, values)
+    ranks = _described_relation(database, rank_relation)
+    ids = _check_shape(shape, ranks, id_column=id_column, rank_relation=rank_relation)
+    wrapped = _Wrapped(
+        shape, ids, rank_relation=rank_relation, rank_id=id_column, rank_column=rank_column, total=duplicates == "keep"
+    )
+    text = wrapped.text(query)
+    answer = database.run_unchecked(
+        text, values, relations=relations, n_threads=1, document=query.document
+    )
+    table = plain_answer(answer.table, answer.types)
+    names = [id_column if number == ids else name for number, name in enumerate(table.column_names)]
+    table = table.rename_columns(names)
+    _check_rows(table, id_column=id_column, rank_relation=rank_relation, duplicates=duplicates)
+    return table
+
+
+# -- what the answer looks like -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """Names and DuckDB's types of the columns of an answer."""
+
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+
+
+def _described(database: LockedDatabase, query: CheckedQuery, values: Parameters) -> _Shape:
+    return _describe(database, f"DESCRIBE ({query.sql}\n)", values, query.relations, query.document)
+
+
+def _described_relation(database: LockedDatabase, name: str) -> _Shape:
+    return _describe(database, f"DESCRIBE (SELECT * FROM {quote(name)})", None, (name,), None)
+
+
+def _describe(
+    database: LockedDatabase,
+    sql: str,
+    values: Parameters,
+    relations: Sequence[str],
+    document: Node | None,
+) -> _Shape:
+    table = database.run_unchecked(sql, values, relations=relations, n_threads=1, document=document).table
+    return _Shape(names=tuple(table.column(0).to_pylist()), types=tuple(table.column(1).to_pylist()))
+
+
+def _check_shape(shape: _Shape, ranks: _Shape, *, id_column: str, rank_relation: str) -> int:
+    """Return the number of the id column, after the checks that need no rows."""
+    lower = [name.lower() for name in shape.names]
+    twice = sorted({name for name in shape.names if lower.count(name.lower()) > 1})
+    if twice:
+        raise QueryError(
+            f"the answer has two columns of one name: {', '.join(twice)}",
+            hint="JOIN ... USING (seq_id) keeps one seq_id; otherwise name one with AS, or leave it out with EXCLUDE",
+            columns=twice,
+        )
+    if RANK_COLUMN in lower:
+        raise QueryError(f"the column name {RANK_COLUMN!r} is taken", hint="name it otherwise with AS")
+    if id_column.lower() not in lower:
+        raise QueryError(
+            f"the answer has no column {id_column!r}, so it chooses no sequences; it has {', '.join(shape.names)}"
+            f"{did_you_mean(id_column, shape.names)}",
+            hint=f"SELECT {id_column}, ... FROM {rank_relation}; to only look, use sql() or `pqindex query`",
+            expected=id_column,
+            found=shape.names,
+        )
+    number = lower.index(id_column.lower())
+    expected = ranks.types[[name.lower() for name in ranks.names].index(id_column.lower())]
+    if shape.types[number] != expected:
+        raise QueryError(
+            f"the column {id_column!r} of the answer is {shape.types[number]}, that of {rank_relation!r} is {expected}",
+            hint=f"take it from {rank_relation}: {rank_relation}.{id_column}; "
+            f"or CAST({id_column} AS {expected}) AS {id_column}",
+            expected=expected,
+            found=shape.types[number],
+        )
+    return number
+
+
+def _check_rows(table: pa.Table, *, id_column: str, rank_relation: str, duplicates: str) -> None:
+    """Check the rows: every id is there, in the index, and once."""
+    ids, ranks = table.column(id_column), table.column(RANK_COLUMN)
+    if ids.null_count:
+        raise QueryError(
+            f"{ids.null_count} of {len(ids)} rows of the answer have no {id_column}",
+            hint=f"an outer join leaves it null: use JOIN, or WHERE {id_column} IS NOT NULL",
+            n_null=ids.null_count,
+        )
+    if ranks.null_count:
+        unknown = ids.filter(pc.is_null(ranks))
+        raise QueryError(
+            f"{len(unknown)} of {len(ids)} rows of the answer name sequences that are not in {rank_relation!r}: "
+            f"{_first(unknown)}",
+            hint=f"JOIN {rank_relation} USING ({id_column}) keeps those that are",
+            sequences=unknown[:FIRST_PLACES].to_pylist(),
+        )
+    if duplicates == "keep":
+        return
+    numbers = ranks.to_numpy()
+    if len(np.unique(numbers)) < len(numbers):
+        _, firsts, counts = np.unique(numbers, return_index=True, return_counts=True)
+        repeated = np.sort(firsts[counts > 1])
+        twice = ids.take(pa.array(repeated))
+        raise QueryError(
+            f"{len(twice)} sequences are in the answer more than once: {_first(twice)}",
+            hint="a join with several matches does that: aggregate with GROUP BY seq_id, use SELECT DISTINCT, or ask "
+            "for duplicates='keep'",
+            sequences=twice[:FIRST_PLACES].to_pylist(),
+            n_sequences=len(twice),
+        )
+
+
+def _first(ids: pa.ChunkedArray) -> str:
+    more = f" and {len(ids) - FIRST_PLACES} more" if len(ids) > FIRST_PLACES else ""
+    return ", ".join(repr(value) for value in ids[:FIRST_PLACES].to_pylist()) + more
+
+
+# -- the query, with its order around it ----------------------------------------------------------------------
+
+
+class _Wrapped:
+    """The text of a query whose ORDER BY and LIMIT stand outside, with the rank as the last key.
+
+    It reads ``SELECT q.c0 AS name, ..., r.seq_no FROM (the query) AS q(c0, ..., k0, ...) LEFT JOIN index AS r ON
+    c0 = r.seq_id ORDER BY k0, ..., r.seq_no LIMIT ...``: the columns go by position, so their names do not matter.
+    """
+
+    def __init__(
+        self, shape: _Shape, ids: int, *, rank_relation: str, rank_id: str, rank_column: str, total: bool
+    ) -> None:
+        self._shape = shape
+        self._columns = [f"c{number}" for number in range(len(shape.names))]
+        self._ids = ids
+        self._rank_relation = rank_relation
+        self._rank_id = rank_id
+        self._rank_column = rank_column
+        self._total = total
+
+    def text(self, query: CheckedQuery) -> str:
+        """Return the text.
+
+        Raises
+        ------
+        QueryError
+            If its ORDER BY or LIMIT cannot be taken off.
+        """
+        document = copy.deepcopy(query.document)
+        statement = document["statements"][0]
+        order, limits, n_hidden = self._take_off(outermost(statement["node"]))
+        if not order and not limits:  # nothing to take off: the text stands as it is
+            return self._around(f"{query.sql}\n", 0)
+        wrapping = parse_query(self._around("SELECT 1", n_hidden))
+        outer = wrapping["statements"][0]
+        outer["node"]["from_table"]["left"]["subquery"]["node"] = statement["node"]
+        outer["named_param_map"] = statement["named_param_map"]
+        modifiers = outer["node"]["modifiers"]
+        modifiers[0]["orders"] = order + modifiers[0]["orders"]
+        modifiers.extend(limits)
+        return print_query(wrapping)
+
+    def _around(self, query: str, n_hidden: int) -> str:
+        hidden = [f"k{number}" for number in range(n_hidden)]
+        columns = [
+            f"q.{column} AS {quote(name)}" for column, name in zip(self._columns, self._shape.names, strict=True)
+        ]
+        ties = [f"r.{quote(self._rank_column)}", *(f"q.{column}" for column in self._columns if self._total)]
+        return (
+            f"SELECT {', '.join(columns)}, CAST(r.{quote(self._rank_column)} AS BIGINT) AS {quote(RANK_COLUMN)} "
+            f"FROM ({query}) AS q({', '.join([*self._columns, *hidden])}) "
+            f"LEFT JOIN {quote(self._rank_relation)} AS r ON (q.c{self._ids} = r.{quote(self._rank_id)}) "
+            f"ORDER BY {', '.join(ties)}"
+        )
+
+    # -- ORDER BY and LIMIT -------------------------------------------------------------------------------------
+
+    def _take_off(self, node: Node) -> tuple[list[Node], list[Node], int]:
+        """Take ORDER BY and LIMIT off a query, in place.
+
+        Returns
+        -------
+        tuple
+            The keys of the order in terms of ``q``, the LIMIT, and how many hidden columns the query got.
+        """
+        modifiers = {modifier["type"]: modifier for modifier in node["modifiers"]}
+        limits = [modifier for kind, modifier in modifiers.items() if kind.startswith("LIMIT")]
+        for limit in limits:
+            self._check_limit(limit)
+        orders = modifiers.get("ORDER_MODIFIER", {"orders": []})["orders"]
+        keys, hidden = self._keys(node, orders)
+        distinct = modifiers.get("DISTINCT_MODIFIER")
+        kept = [] if distinct is None else [distinct]
+        if distinct is not None and orders and (hidden or distinct["distinct_on_targets"]):
+            # The order says which row of each group stays, so it has to stay as well.
+            kept.append(modifiers["ORDER_MODIFIER"])
+            if not distinct["distinct_on_targets"]:
+                distinct["distinct_on_targets"] = [_number(place + 1) for place in range(len(self._columns))]
+        if hidden:
+            node["select_list"] = [*node["select_list"], *hidden]
+        node["modifiers"] = kept
+        return keys, limits, len(hidden)
+
+    def _keys(self, node: Node, orders: list[Node]) -> tuple[list[Node], list[Node]]:
+        """Return the keys in terms of ``q``, and the expressions that the query has to carry out for them."""
+        if len(orders) == 1 and _is_all(orders[0]["expression"]):
+            return [orders[0] | {"expression": _column(name)} for name in self._columns], []
+        keys: list[Node] = []
+        hidden: list[Node] = []
+        for order in orders:
+            expression = order["expression"]
+            collations = []
+            while expression["class"] == "COLLATE":
+                collations.append(expression)
+                expression = expression["child"]
+            key = self._output_column(node, expression, bare=not collations)
+            if key is None:
+                hidden.append(self._carried(node, expression))
+                key = _column(f"k{len(hidden) - 1}")
+            for collation in reversed(collations):
+                key = collation | {"child": key, "alias": ""}
+            keys.append(order | {"expression": key})
+        return keys, hidden
+
+    def _output_column(self, node: Node, expression: Node, *, bare: bool) -> Node | None:
+        """Return the column of the answer that a key of ORDER BY names, by number or name, or None."""
+        if bare and expression["class"] == "POSITIONAL_REFERENCE":
+            return _column(self._columns[int(expression["index"]) - 1])
+        position = _integer(expression) if bare else None
+        if position is not None:
+            return _column(self._columns[position - 1])
+        if expression["class"] != "COLUMN_REF" or len(expression["column_names"]) != 1:
+            return None
+        name = expression["column_names"][0].lower()
+        if node["type"] == "SELECT_NODE":
+            aliases = {item["alias"].lower() for item in node["select_list"] if item.get("alias")}
+            if not bare or name not in aliases:
+                return None
+        lower = [column.lower() for column in self._shape.names]
+        return _column(self._columns[lower.index(name)]) if name in lower else None
+
+    def _carried(self, node: Node, expression: Node) -> Node:
+        """Return an expression of ORDER BY as a column of the query, or refuse it by name."""
+        if node["type"] != "SELECT_NODE":
+            raise QueryError(
+                "ORDER BY behind UNION, EXCEPT or INTERSECT takes names and numbers of the answer's columns here",
+                hint="SELECT * FROM (... UNION ALL ...) ORDER BY expression",
+            )
+        kinds = set(_classes(expression))
+        if kinds & {"STAR", "POSITIONAL_REFERENCE"}:
+            what = "COLUMNS(...) or *" if "STAR" in kinds else "#n in an expression"
+            raise QueryError(
+                f"ORDER BY with {what} is refused here", hint="name the columns, or use ORDER BY ALL"
+            )
+        if expression["class"] == "PARAMETER":
+            raise QueryError("a parameter alone is no order", hint="ORDER BY a column or an expression")
+        return expression | {"alias": ""}
+
+    def _check_limit(self, limit: Node) -> None:
+        expressions = [limit.get("limit"), limit.get("offset")]
+        if "SUBQUERY" in set(_classes(expressions)) or any(columns_in(expressions)):
+            raise QueryError(
+                "LIMIT and OFFSET with a subquery are refused here", hint="pass the number as a parameter: LIMIT ?"
+            )
+
+
+def _column(name: str) -> Node:
+    return {
+        "class": "COLUMN_REF",
+        "type": "COLUMN_REF",
+        "alias": "",
+        "query_location": 0,
+        "column_names": ["q", name],
+    }
+
+
+def _number(value: int) -> Node:
+    """Return a number as either version of DuckDB writes it."""
+    document: Any = parse_query(f"SELECT {value}")
+    number: Node = document["statements"][0]["node"]["select_list"][0]
+    return number
+
+
+def _integer(expression: Node) -> int | None:
+    """Return the number that a constant is, None for anything else."""
+    if expression["class"] != "CONSTANT":
+        return None
+    literal = expression.get("literal")
+    if literal is not None:
+        return int(literal["text"]) if literal["kind"] == "INTEGER" else None
+    value = expression["value"]
+    return value["value"] if isinstance(value.get("value"), int) and "INT" in value["type"]["id"] else None
+
+
+def _is_all(expression: Node) -> bool:
+    """Return whether a key is ORDER BY ALL."""
+    return expression["class"] == "STAR" and not any(
+        expression.get(name) for name in ("relation_name", "expr", "exclude_list", "replace_list", "rename_list")
+    )
+
+
+def _classes(value: Any) -> list[str]:
+    """Return the classes of all expressions in a tree."""
+    if isinstance(value, list):
+        return [found for part in value for found in _classes(part)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["class"]] if isinstance(value.get("class"), str) else []
+    return own + [found for part in value.values() for found in _classes(part)]

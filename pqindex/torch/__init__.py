@@ -1,0 +1,26 @@
+"""Sequences as tensors: a map-style dataset, batches as arithmetic, and a DataLoader. The only home of torch.
+
+`SequenceDataset` reads a selection's sequences as tensors by position, `BatchPlan` says which sequences make
+which batch on which rank, `collate_padded` makes one batch of sequences of different lengths, and
+`SequenceLoader` joins them.
+"""
+
+from __future__ import annotations
+
+from pqindex.errors import MissingDependencyError
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":  # torch is there, and something that it needs is not
+        raise
+    raise MissingDependencyError(
+        "pqindex.torch needs torch, which is not installed", hint="pip install pqindex[torch]", name="torch"
+    ) from error
+
+from pqindex.torch.batchplan import BatchPlan
+from pqindex.torch.collate import collate_padded
+from pqindex.torch.dataset import SequenceDataset
+from pqindex.torch.loader import SequenceLoader
+
+__all__ = ["BatchPlan", "SequenceDataset", "SequenceLoader", "collate_padded"]

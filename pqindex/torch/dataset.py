@@ -1,0 +1,276 @@
+"""The map-style dataset: position in the selection -> the tensors of that sequence."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, SupportsIndex
+
+import pyarrow as pa
+import torch
+from torch.utils.data import Dataset
+
+from pqindex.errors import SelectionIndexError, SequenceTooLongError, UsageError
+from pqindex.reader import Reader, Source
+from pqindex.torch.arguments import integer, one_of, refuse_other_source
+from pqindex.torch.fields import (
+    DEFAULT_DTYPE,
+    MASK_SUFFIX,
+    DTypeArgument,
+    FieldsArgument,
+    PoliciesArgument,
+    parse_fields,
+    resolve_fields,
+)
+from pqindex.torch.tensors import read_field
+
+if TYPE_CHECKING:
+    from pqindex.torch.stops import Int64Array
+
+Item = dict[str, Any]
+
+FIRST_SEQUENCES: Final = 10
+# names of an item or a batch that are not the user's to give
+_RESERVED: Final = ("seq_id", "length", "lengths", "mask")
+
+
+class SequenceDataset(Dataset[Item]):
+    """The sequences of a selection as tensors, by position.
+
+    ``ds[0]`` is a dict, ``{"x": (T, F), "y": (T, K), "seq_id": ..., "length": T}``.
+
+    What can be known without the data is checked here: columns and their types, dtypes and policies, names,
+    lengths. The rest is checked at each read, with field, column, sequence and row in the message; how each
+    Arrow type is treated is written in `pqindex.torch.fields`.
+
+    A read costs the bytes of the sequence's projected columns. No file is opened before the first read of a
+    process, so fork, spawn and forkserver all work, also after reads in the parent. A dataset pickles to a
+    few KB, whatever the selection's size. Threads may share it. Every tensor is the only owner of its memory.
+
+    Parameters
+    ----------
+    source : Selection or Manifest
+        Which sequences, in which order.
+    fields : mapping of str to str or sequence of str
+        ``{"x": ["f0", "f1"]}`` gives x of shape (T, 2); ``{"y": "label"}`` gives y of shape (T,), or (T, k)
+        for a column of lists of k numbers. A string column given by its name comes as a list of T strings.
+    dtype : torch.dtype, None, or mapping of those by field, default torch.float32
+        None keeps a column's own dtype. Fields that a mapping leaves out get float32.
+    max_rows : int, optional
+        Refuse a selection that holds a longer sequence.
+    lists : {"rows"}, default "rows"
+        A list in a row is the values of that row, along the last axis.
+    nulls : "error", "keep", ("fill", value), or mapping of those by field, default "error"
+        "keep" gives NaN (None among strings). A fill adds ``<field>_mask``, True where the value is the
+        file's own.
+    non_finite : "error", "keep", ("fill", value), or mapping of those by field, default "error"
+        About NaN and infinities after the cast, so that 1e39 counts in float32. A fill adds the mask too.
+    lossy : bool, default False
+        Let casts change integers: rounded in a float dtype, wrapped around in a narrower integer, fractions
+        cut off.
+    staleness : {"error", "warn", "ignore"}, default "error"
+        What to do where a file is not the one that was indexed.
+    max_open_files : int, default 128
+        A process.
+    transform : callable, optional
+        Applied to each item, last. It must be picklable for workers that are spawned. One that changes the
+        number of rows must set "length" too.
+
+    Raises
+    ------
+    UsageError
+        If an argument makes no sense, or a name is used twice.
+    ColumnMissingError
+        If a column is not there.
+    ColumnTypeError
+        If no tensor can be made of a column.
+    SequenceTooLongError
+        If a sequence has more than `max_rows` rows.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        fields: FieldsArgument,
+        *,
+        dtype: DTypeArgument = DEFAULT_DTYPE,
+        max_rows: int | None = None,
+        lists: Literal["rows"] = "rows",
+        nulls: PoliciesArgument = "error",
+        non_finite: PoliciesArgument = "error",
+        lossy: bool = False,
+        staleness: Literal["error", "warn", "ignore"] = "error",
+        max_open_files: int = 128,
+        transform: Callable[[Item], Any] | None = None,
+    ) -> None:
+        refuse_other_source(source, "read_plan")
+        one_of("lists", lists, ("rows",))
+        parsed = parse_fields(fields)
+        if transform is not None and not callable(transform):
+            raise UsageError(f"transform={transform!r} cannot be called", hint="give a function of an item")
+        columns = list(dict.fromkeys(column for names, _ in parsed.values() for column in names))
+        self._reader = Reader(source, columns=columns, max_open_files=max_open_files, staleness=staleness)
+        self._fields = resolve_fields(
+            parsed, self._reader.schema, dtype=dtype, nulls=nulls, non_finite=non_finite, lossy=bool(lossy)
+        )
+        self._transform = transform
+        self._list_widths: dict[str, int] = {}
+        self._check_names()
+        if max_rows is not None:
+            self._check_lengths(integer("max_rows", max_rows, least=1))
+
+    # -- what is in it ---------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return the number of sequences."""
+        return len(self._reader)
+
+    @property
+    def digest(self) -> str:
+        """Identity of the selection or manifest."""
+        return self._reader.digest
+
+    @property
+    def row_counts(self) -> Int64Array:
+        """Rows of each sequence: shape (n,), int64."""
+        return self._reader.row_counts
+
+    @property
+    def seq_ids(self) -> pa.Array:
+        """Ids of the sequences: an Arrow array of length n, in the key's own type."""
+        return self._reader.seq_ids
+
+    def item_nbytes(self, index: SupportsIndex) -> int:
+        """Return the bytes that the tensors of a sequence take: rows x values a row x width, masks included.
+
+        Text and the query's columns are not counted. How many values a list column of no fixed size holds is
+        learnt from one read of the first sequence, once; everything else is known without the data.
+        """
+        return int(self.row_counts[self._position(index)]) * self._row_nbytes()
+
+    @property
+    def max_item_nbytes(self) -> int:
+        """Bytes that the tensors of the longest sequence take: batches and prefetching multiply it."""
+        return int(self.row_counts.max()) * self._row_nbytes() if len(self) else 0
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: SupportsIndex) -> Any:
+        """Return the sequence at a position, negative from the end.
+
+        Returns
+        -------
+        dict
+            Each field, and ``<field>_mask`` where values are filled; "seq_id", the key's value; "length", the
+            number of rows T; and the query's other columns by their names. With a transform, what that
+            returns.
+
+        Raises
+        ------
+        SelectionIndexError
+            If the position is outside the selection.
+        NullValueError, NonFiniteError, LossyCastError, RaggedListError
+            If a value is refused.
+        """
+        position = self._position(index)
+        return self._item(position, self._reader[position])
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Return the sequences at some positions, in their order, read together; a DataLoader calls this."""
+        positions = [self._position(index) for index in indices]
+        tables = self._reader.read(positions)
+        return [self._item(position, table) for position, table in zip(positions, tables, strict=True)]
+
+    def close(self) -> None:
+        """Close the files that this process has open; the next read opens them again."""
+        self._reader.close()
+
+    def _position(self, index: SupportsIndex) -> int:
+        n = len(self)
+        try:
+            asked = operator.index(index)
+        except TypeError:
+            raise UsageError(
+                f"a sequence is asked for by {index!r}; expected an integer position",
+                hint="for several sequences, use dataset.__getitems__([...]) or a BatchPlan",
+            ) from None
+        if not -n <= asked < n:
+            raise SelectionIndexError(
+                f"position {asked} is outside the selection of {n} sequences",
+                hint="positions count from 0 in the selection's order; they are not sequence ids",
+                index=asked,
+                n_sequences=n,
+            )
+        return asked + n if asked < 0 else asked
+
+    def _item(self, position: int, table: pa.Table) -> Any:
+        reader = self._reader
+        seq_id = reader.seq_ids[position].as_py()
+        item: Item = {}
+        for field in self._fields:
+            item[field.name], mask = read_field(field, table, seq_id)
+            if mask is not None:
+                item[field.name + MASK_SUFFIX] = mask
+        item["seq_id"] = seq_id
+        item["length"] = table.num_rows
+        extra = reader.extra
+        for i, name in enumerate(extra.column_names):
+            item[name] = extra.column(i)[position].as_py()
+        return item if self._transform is None else self._transform(item)
+
+    def _row_nbytes(self) -> int:
+        return sum(field.row_nbytes(self._width(field.name, field.width)) for field in self._fields)
+
+    def _width(self, name: str, known: int | None) -> int:
+        if known is not None:
+            return known
+        if name not in self._list_widths:
+            table, seq_id = self._reader[0], self._reader.seq_ids[0].as_py()
+            for field in self._fields:
+                if field.width is None:
+                    values, _ = read_field(field, table, seq_id)
+                    if isinstance(values, torch.Tensor):
+                        self._list_widths[field.name] = values.shape[1]
+        return self._list_widths[name]
+
+    # -- checks ----------------------------------------------------------------------------------------------
+
+    def _check_names(self) -> None:
+        extras = self._reader.extra.column_names
+        fields = [field.name for field in self._fields]
+        masks = [field.name + MASK_SUFFIX for field in self._fields if field.is_masked]
+        taken: set[str] = set(_RESERVED)
+        for names, what, remedy in (
+            (fields, "field", "give the field another name"),
+            (masks, "mask", "give the field another name"),
+            (extras, "column of the query", "name it otherwise in the query, with AS"),
+        ):
+            for name in names:
+                if name in taken:
+                    raise UsageError(
+                        f"the name {name!r} of a {what} is taken: an item has one value a name, and "
+                        f"{', '.join(_RESERVED)} are its own",
+                        hint=remedy,
+                        name=name,
+                    )
+                taken.add(name)
+
+    def _check_lengths(self, max_rows: int) -> None:
+        too_long = (self.row_counts > max_rows).nonzero()[0]
+        if not too_long.size:
+            return
+        first = [(self.seq_ids[int(i)].as_py(), int(self.row_counts[i])) for i in too_long[:FIRST_SEQUENCES]]
+        listed = ", ".join(f"{seq_id!r} ({n_rows})" for seq_id, n_rows in first)
+        more = f", and {too_long.size - len(first)} more" if too_long.size > len(first) else ""
+        raise SequenceTooLongError(
+            f"{too_long.size} of {len(self)} sequences have more than max_rows={max_rows} rows; "
+            f"sequences (rows): {listed}{more}",
+            hint=f"select with WHERE row_count <= {max_rows}, or raise max_rows",
+            max_rows=max_rows,
+            n_sequences=int(too_long.size),
+            sequences=tuple(first),
+        )
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{field.name}: {field.dtype or 'text'}" for field in self._fields)
+        return f"SequenceDataset({len(self)} sequences; {fields})"

@@ -1,0 +1,284 @@
+"""The specification's own examples: each block is read, each digest computed, each good and bad document judged."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pqindex
+from pqindex import format as pqformat
+from pqindex.digest import RecordDigest, canonical_json, sha256_hex, table_digest
+from pqindex.documents import BuildOptions, ManifestHeader, Part, Snapshot
+from pqindex.errors import DocumentInvalidError, FormatError, UnsupportedFeatureError, UnsupportedVersionError
+
+SPEC = Path(__file__).resolve().parents[2] / "spec"
+TEXT = (SPEC / "pqindex-v1.md").read_text(encoding="utf-8")
+
+
+def example(name: str) -> str:
+    found = re.search(rf"<!-- example: {name} -->\n```\w+\n(.*?)\n```", TEXT, re.DOTALL)
+    assert found, f"the specification has no example {name!r}"
+    return found.group(1)
+
+
+def schema(name: str) -> dict[str, Any]:
+    return dict(json.loads((SPEC / f"{name}.schema.json").read_text(encoding="utf-8")))
+
+
+PARSERS: dict[str, Callable[[bytes], Any]] = {
+    "snapshot": lambda data: Snapshot.from_json(data, name="snapshot"),
+    "manifest": lambda data: ManifestHeader.from_json(data, name="manifest"),
+}
+
+
+@pytest.mark.parametrize("name", ["snapshot", "manifest"])
+def test_examples_are_canonical_valid_and_come_back_unchanged(name: str) -> None:
+    raw = example(name).encode()
+    jsonschema.validate(json.loads(raw), schema(name))
+    assert canonical_json(json.loads(raw)) == raw
+    assert PARSERS[name](raw).to_json() == raw
+
+
+def changed(value: Any, path: str, new: Any) -> Any:
+    """A copy of a document with one field set, or removed where `new` is ...."""
+    value = json.loads(json.dumps(value))
+    *parents, last = [int(key) if key.isdigit() else key for key in path.split("/")]
+    inner = value
+    for key in parents:
+        inner = inner[key]
+    if new is ...:
+        del inner[last]
+    else:
+        inner[last] = new
+    return value
+
+
+BAD = {
+    "snapshot": [
+        ("snapshot", 0),
+        ("snapshot", "1"),
+        ("snapshot", True),
+        ("parent", 0),
+        ("source/root", 3),
+        ("options/check", "all"),
+        ("options/join", 1),
+        ("options/key", ...),
+        ("options/statistics", [1]),
+        ("schemas/0/schema", ...),
+        ("schemas/0/created_by", 5),
+        ("parts/0/part", "XYZ"),
+        ("parts/0/tables/chunks", ...),
+        ("parts/0/tables/files/sha256", "00"),
+        ("parts/0/tables/files/size_bytes", -1),
+        ("parts", {}),
+        ("skipped", [{"path": "a"}]),
+        ("notes", [1]),
+        ("totals/n_rows", 1.5),
+        ("content_digest", "B" * 64),
+        ("created_at", None),
+    ],
+    "manifest": [
+        ("index/content_digest", ""),
+        ("query/sql", ...),
+        ("query/parameters", "x"),
+        ("query/attached", {"a": "b"}),
+        ("seed", -1),
+        ("seed", 2**53),
+        ("counts/n_rows", ...),
+        ("files/0/path", "/etc/passwd"),
+        ("files/0/path", "a/../../b"),
+        ("files/0/path", ""),
+        ("files/0/footer_sha256", "f0"),
+        ("selection_digest", 7),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "new"), [(name, *case) for name, cases in BAD.items() for case in cases]
+)
+def test_bad_documents_are_refused_by_schema_and_reader_alike(name: str, path: str, new: Any) -> None:
+    document = changed(json.loads(example(name)), path, new)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema(name))
+    with pytest.raises(DocumentInvalidError) as caught:
+        PARSERS[name](json.dumps(document).encode())
+    assert any(path.split("/", maxsplit=1)[0] in problem for problem in caught.value.problems)
+
+
+def test_all_problems_are_listed_at_once() -> None:
+    document = changed(changed(json.loads(example("snapshot")), "notes", 1), "totals", 2)
+    with pytest.raises(DocumentInvalidError) as caught:
+        Snapshot.from_json(json.dumps(document).encode(), name="here")
+    assert len(caught.value.problems) == 2
+    assert "here has 2 problems" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["snapshot", "manifest"])
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("mood", "good", None),
+        ("format_version", 2, UnsupportedVersionError),
+        ("reader_features", ["bloom"], UnsupportedFeatureError),
+        ("writer_features", ["bloom"], None),
+        ("format", "other", DocumentInvalidError),
+        ("format_version", "1", DocumentInvalidError),
+        ("reader_features", None, DocumentInvalidError),
+    ],
+)
+def test_the_gate_of_versions_V2_V3_case_108(
+    name: str, field: str, value: Any, error: type[FormatError] | None
+) -> None:
+    data = json.dumps({**json.loads(example(name)), field: value}).encode()
+    if error is None:
+        PARSERS[name](data)
+    else:
+        with pytest.raises(error):
+            PARSERS[name](data)
+
+
+def test_unknown_fields_are_kept_V3() -> None:
+    document = {**json.loads(example("snapshot")), "mood": "good"}
+    assert json.loads(Snapshot.from_json(canonical_json(document), name="x").to_json())["mood"] == "good"
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000])
+def test_what_is_no_document_is_said(data: bytes) -> None:
+    for parse in PARSERS.values():
+        with pytest.raises(DocumentInvalidError):
+            parse(data)
+
+
+def test_the_digests_of_the_specification_D1_to_D4() -> None:
+    values = json.loads(example("digests"))
+    case = values["canonical_json"]
+    assert sha256_hex(canonical_json(case["value"])) == case["sha256"]
+    digest = RecordDigest()
+    digest.add_json(*values["records"]["json"])
+    name, integers = values["records"]["integers"]
+    digest.add_integers(name, pa.array(integers).to_numpy())
+    assert digest.hexdigest() == values["records"]["digest"]
+    types = {"array_int32": pa.int32(), "array_string": pa.string(), "array_list": pa.list_(pa.float32())}
+    for name, data_type in types.items():
+        digest = RecordDigest()
+        digest.add_array("x", pa.array(values[name]["values"], data_type))
+        assert digest.hexdigest() == values[name]["digest"], name
+    assert table_digest(pa.table(values["table"]["columns"])) == values["table"]["digest"]
+
+
+def test_a_record_digest_by_hand_D2() -> None:
+    """The bytes as the rule says them, put together without our code."""
+    raw = b"x\0" + (7).to_bytes(8, "little") + b'{"k":1}'
+    raw += (
+        b"n\0"
+        + (16).to_bytes(8, "little")
+        + (1).to_bytes(8, "little")
+        + (-2).to_bytes(8, "little", signed=True)
+    )
+    assert sha256_hex(raw) == json.loads(example("digests"))["records"]["digest"]
+
+
+def test_options_are_those_of_the_specification() -> None:
+    options = json.loads(example("snapshot"))["options"]
+    assert set(BuildOptions().to_json()) == set(options)
+    assert BuildOptions.from_json(options).to_json() == options
+
+
+# -- an index on disk -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> pqindex.Index:
+    source = tmp_path / "data"
+    source.mkdir()
+    schema = pa.schema([("seq_id", pa.string()), ("t", pa.int32()), ("x", pa.float32())])
+    with pq.ParquetWriter(source / "a.parquet", schema) as writer:
+        for group in ([("b", 0), ("b", 1)], [("b", 2), ("a", 0), ("a", 1), ("a", 2)]):
+            keys, steps = zip(*group, strict=True)
+            table = pa.table(
+                [keys, pa.array(steps, pa.int32()), pa.array(steps, pa.float32())], schema=schema
+            )
+            writer.write_table(table)
+    return pqindex.build(source, order="t")
+
+
+def test_files_and_names_S1_P1_P2_P3(index: pqindex.Index) -> None:
+    folder = Path(index.path)
+    snapshot = Snapshot.from_json((folder / "00000001.snapshot.json").read_bytes(), name="x")
+    (part,) = snapshot.parts
+    assert part.name == Part.name_of(part.tables)
+    assert set(part.tables) == {"files", "row_groups", "sequences", "segments", "chunks"}
+    for table, descriptor in part.tables.items():
+        path = folder / f"parts/{part.name}-{table}.parquet"
+        raw = path.read_bytes()
+        assert (len(raw), sha256_hex(raw)) == (descriptor.size_bytes, descriptor.sha256)
+        metadata = pq.read_schema(path).metadata
+        assert (metadata[b"pqindex.table"], metadata[b"pqindex.format_version"]) == (table.encode(), b"1")
+    assert json.loads((folder / "00000001.snapshot.json").read_bytes())["source"] == {"root": "../data"}
+
+
+def test_tables_have_the_columns_of_the_specification_P4(index: pqindex.Index) -> None:
+    folder = Path(index.path) / "parts"
+    for table in ("files", "segments", "chunks"):
+        (path,) = folder.glob(f"*-{table}.parquet")
+        expected = {"files": pqformat.FILES, "segments": pqformat.SEGMENTS, "chunks": pqformat.CHUNKS}[table]
+        assert pq.read_schema(path).remove_metadata().equals(expected)
+    for table, section in re.findall(r"### (\w+): .*?\n\n(.*?)(?=\n### |\n## )", TEXT, re.DOTALL):
+        (path,) = folder.glob(f"*-{table}.parquet")
+        said = {
+            name
+            for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+            for name in re.findall(r"`(\w+)`", row)
+        }
+        if table == "chunks":
+            said |= {"file_id", "row_group"}
+        assert said == set(pq.read_schema(path).names), table
+
+
+def test_the_sql_of_the_specification_reads_the_index(
+    index: pqindex.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(index.path)
+    part = Snapshot.from_json((folder / "00000001.snapshot.json").read_bytes(), name="x").parts[0].name
+    monkeypatch.chdir(folder.parent)
+    found = duckdb.connect().execute(example("duckdb").replace("/P-", f"/{part}-")).fetchall()
+    assert found == [("b", "a.parquet", 0, 0, 3), ("a", "a.parquet", 1, 1, 3)]
+
+
+def test_the_content_digest_by_the_rule_D5(index: pqindex.Index) -> None:
+    """Put together from the tables on disk, as a reader in another language would."""
+    folder = Path(index.path)
+    document = json.loads((folder / "00000001.snapshot.json").read_bytes())
+    part = document["parts"][0]["part"]
+    files, sequences, segments = (
+        pq.read_table(folder / f"parts/{part}-{name}.parquet") for name in ("files", "sequences", "segments")
+    )
+    assert sequences.column("n_segments").to_pylist() == [2, 1]
+    own = [(0, 1, 1, 4)]
+    multi = list(
+        zip(
+            *(segments.column(c).to_pylist() for c in ("file_id", "row_group", "row_start", "row_stop")),
+            strict=True,
+        )
+    )
+    columns = list(zip(*(multi + own), strict=True))
+    digest = RecordDigest()
+    digest.add_json("pqindex", {"format_version": 1, "options": document["options"]})
+    digest.add_array("path", files.column("path"))
+    digest.add_integers("size_bytes", files.column("size_bytes").to_numpy())
+    digest.add_array("footer_sha256", files.column("footer_sha256"))
+    digest.add_array("seq_id", sequences.column("seq_id"))
+    digest.add_integers("segment_stops", pa.array([0, 2, 3]).to_numpy())
+    for name, column in zip(("file_id", "row_group", "row_start", "row_stop"), columns, strict=True):
+        digest.add_integers(name, pa.array(column).to_numpy())
+    assert digest.hexdigest() == document["content_digest"] == index.content_digest

@@ -1,0 +1,102 @@
+"""README and the other pages say what is so: the example runs, links lead somewhere, commands are those that exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("spec/**/*.md")])
+
+
+def block(page: str, name: str) -> str:
+    found = re.search(rf"<!-- {name} -->\n```\w+\n(.*?)\n```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert found, f"{page} has no block {name!r}"
+    return found.group(1)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Ten sequences of one to ten rows, as README's example expects them."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    names = ["f0", "f1", "y0"]
+    schema = pa.schema([("seq_id", pa.int64()), ("t", pa.int32()), *((name, pa.float32()) for name in names)])
+    for number in range(2):
+        with pq.ParquetWriter(folder / f"part-{number}.parquet", schema) as writer:
+            for seq_id in range(5 * number, 5 * number + 5):
+                n = seq_id + 1
+                values = [np.full(n, seq_id + i, np.float32) for i in range(3)]
+                writer.write_table(pa.table([[seq_id] * n, np.arange(n, dtype=np.int32), *values], schema=schema))
+    return folder
+
+
+def test_the_example_of_readme_runs_as_it_stands(data: Path) -> None:
+    example = block("README.md", "example: readme")
+    assert len([line for line in example.splitlines() if line.strip() and not line.lstrip().startswith("#")]) <= 20
+    (data.parent / "example.py").write_text(example, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "example.py"], cwd=data.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4, done.stdout
+    assert all(re.match(r"torch\.Size\(\[4, \d+, 2\]\) torch\.Size\(\[4, \d+, 1\]\) \[", line) for line in lines)
+    seen = [int(i) for line in lines[:2] for i in re.findall(r"\d+", line[line.rindex("]") - 40 :].rsplit("[", 1)[1])]
+    assert len(seen) >= 4
+
+
+def test_the_commands_of_readme_run_as_they_stand(data: Path) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (commands,) = [b for b in re.findall(r"```sh\n(.*?)\n```", text, re.DOTALL) if b.startswith("pqindex build")]
+    for command in commands.splitlines():
+        done = subprocess.run(
+            command.replace("pqindex ", f"{sys.executable} -m pqindex.cli ", 1),
+            shell=True,
+            cwd=data.parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_readme_is_short_and_has_its_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 140
+    assert "pqindex demo" in block("README.md", "demo-command")
+    assert "pytest" in block("README.md", "test-command")
+    assert "FIGURES" not in text
+
+
+def test_every_module_has_its_place_in_the_architecture_page() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    table = text.split("## Floors")[1].split("## The hard choices")[0]
+    modules = {p.stem for p in (ROOT / "pqindex").glob("*.py")} | {
+        p.parent.name for p in (ROOT / "pqindex").glob("*/__init__.py")
+    }
+    assert {m for m in modules if not m.startswith("__")} == set(re.findall(r"`(\w+)`", table.split("|---|---|")[1].split("\n\n")[0])) & modules - {
+        "__init__"
+    }
+
+
+def test_the_benchmark_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--quick"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| pqindex, files open |" in done.stdout
