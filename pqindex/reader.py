@@ -22,6 +22,16 @@ GROUP_CACHE_BYTES = 64 << 20
 """Decoded row groups that hold several sequences are kept up to this size in each process."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Consecutive rows of one sequence inside one row group: half-open ``[row_start, row_stop)``."""
+
+    file: str
+    row_group: int
+    row_start: int
+    row_stop: int
+
+
 class Source(Protocol):
     """What can be read: a selection or a manifest."""
 
@@ -153,6 +163,23 @@ class Reader:
         for at in np.argsort(first_groups, kind="stable"):
             tables[at] = self[int(numbers[at])]
         return [table for table in tables if table is not None]
+
+    def segments(self, position: int) -> list[Segment]:
+        """Return where the rows of one sequence lie, in the order of its rows."""
+        plan = self._plan
+        number = self._position(position)
+        found = []
+        for segment in range(int(plan.segment_stops[number]), int(plan.segment_stops[number + 1])):
+            group = int(plan.group_of_segment[segment])
+            found.append(
+                Segment(
+                    file=plan.paths[int(plan.group_file[group])].as_py(),
+                    row_group=int(plan.group_row_group[group]),
+                    row_start=int(plan.row_start[segment]),
+                    row_stop=int(plan.row_stop[segment]),
+                )
+            )
+        return found
 
     def stats(self) -> dict[str, int]:
         """Return what this process has read so far, by name.

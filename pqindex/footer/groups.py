@@ -158,7 +158,7 @@ _STATISTICS_TABLE: Final[Table] = {
     key(8, TRUE): Constant(chunks.MIN_EXACT, 1),
     key(8, FALSE): Constant(chunks.MIN_EXACT, 0),
 }
-_METADATA_TABLE: Final[Table] = {
+METADATA_TABLE: Final[Table] = {
     key(1, I32): chunks.TYPE,
     key(2, LIST): read_encodings,
     key(3, LIST): read_path,
@@ -172,7 +172,7 @@ _METADATA_TABLE: Final[Table] = {
 }
 CHUNK_TABLE: Final[Table] = {
     key(1, BINARY): chunks.FILE_PATH,
-    key(3, STRUCT): Nested(_METADATA_TABLE, chunks.HAS_METADATA),
+    key(3, STRUCT): Nested(METADATA_TABLE, chunks.HAS_METADATA),
     key(4, I64): chunks.OFFSET_INDEX_OFFSET,
     key(5, I32): chunks.OFFSET_INDEX_LENGTH,
     key(6, I64): chunks.COLUMN_INDEX_OFFSET,

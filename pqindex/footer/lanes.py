@@ -259,7 +259,10 @@ class Lanes:
                 self.put(action.slot, group, action.value)
             group.frames.append(_Struct(action.table, 0))
         elif not isinstance(action, int):
-            group.frames.append(_ListStart(self._lists[action]))
+            read = self._lists.get(action)
+            if read is None:
+                return False
+            group.frames.append(_ListStart(read))
         elif kind == BINARY:
             lengths = self.integers(group)
             self.put(action, group, group.cursors)

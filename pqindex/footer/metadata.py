@@ -11,6 +11,7 @@ from typing import Final
 
 from pqindex.errors import BadFileError, UnsupportedFileError
 from pqindex.footer.chunks import Chunks, Int64s, build_chunks
+from pqindex.footer.columnar import read_groups_columnar
 from pqindex.footer.groups import N_ROWS, TOTAL_BYTE_SIZE, read_groups
 from pqindex.footer.schema import Leaf, parse_schema
 from pqindex.footer.thrift import BINARY, I32, I64, LIST, STRUCT, CompactReader, Table, key
@@ -19,6 +20,9 @@ TAIL_BYTES: Final = 8
 """What to read from the end of a file: the footer's length and the magic number."""
 
 MAX_FOOTER_BYTES: Final = 1 << 30
+MIN_COLUMNAR_CHUNKS: Final = 32
+"""From so many chunks on, all of them at once is faster than one after another."""
+
 _MAGIC: Final = b"PAR1"
 _ENCRYPTED_MAGIC: Final = b"PARE"
 _SMALLEST_FILE: Final = 12
@@ -145,9 +149,15 @@ class _FileReader(CompactReader):
         """Read the row groups, whose place and whose schema are known."""
         schema_bytes = self.buffer[values[_SCHEMA] : values[_SCHEMA_STOP]]
         paths = parse_schema(schema_bytes, None, file=self.file).encoded_paths
-        group_slots, chunk_slots, position = read_groups(self.buffer, values[_GROUPS], paths, file=self.file)
+        start = self.position = values[_GROUPS]
+        n_groups, _ = self.list_header()
+        found = None
+        if n_groups * len(paths) >= MIN_COLUMNAR_CHUNKS:
+            found = read_groups_columnar(self.buffer, start, paths, file=self.file)
+        if found is None:
+            found = read_groups(self.buffer, start, paths, file=self.file)
+        group_slots, chunk_slots, self.position = found
         self.groups = group_slots, chunk_slots
-        self.position = position
 
 
 def _read_schema(reader: CompactReader, values: list[int]) -> None:

@@ -37,6 +37,8 @@ UUID: Final = 13
 # Of an element of a list; a boolean that is a field has its value in the field's header.
 _FIXED_SIZES: Final[Mapping[int, int]] = {TRUE: 1, FALSE: 1, I8: 1, DOUBLE: 8, UUID: 16}
 
+_BITS: Final[Mapping[int, int]] = {I16: 16, I32: 32, I64: 64}
+
 Values: TypeAlias = "list[int]"
 """What a struct says: a number a slot. What the slots are is the caller's business."""
 
@@ -146,11 +148,16 @@ class CompactReader:
             self.fail("a number is too large", expected="at most 64 bits", found=value)
         return value
 
-    def integer(self, bits: int = 64) -> int:
-        """Return the next signed (zigzag) integer of at most `bits` bits."""
+    def unsigned(self, bits: int) -> int:
+        """Return the next unsigned varint of at most `bits` bits."""
         raw = self.varint()
         if raw >> bits:
             self.fail("a number is too large", expected=f"at most {bits} bits", found=(raw >> 1) ^ -(raw & 1))
+        return raw
+
+    def integer(self, bits: int = 64) -> int:
+        """Return the next signed (zigzag) integer of at most `bits` bits."""
+        raw = self.unsigned(bits)
         return (raw >> 1) ^ -(raw & 1)
 
     def span(self) -> tuple[int, int]:
@@ -175,72 +182,73 @@ class CompactReader:
         self._check_left(size, "a list size")
         return size, header & 15
 
-    def field(self, previous: int) -> tuple[int, int]:
-        """Return (field id, Thrift type) of the next field of a struct; the type is `STOP` at its end.
-
-        Parameters
-        ----------
-        previous : int
-            The id of the field before, 0 at the start of a struct.
-        """
-        header = self.byte()
-        kind = header & 15
-        if kind == STOP:
-            return 0, STOP
-        delta = header >> 4
-        return (previous + delta if delta else self.integer(16)), kind
-
-    def struct(self, table: Table, values: Values) -> None:
+    def struct(self, table: Table, values: Values, *, after_field: int = 0) -> None:
         """Read the struct that begins here into `values`, and skip the fields that `table` does not know.
 
-        A field that comes twice counts as it came last, as in Thrift's own readers. This one loop reads nearly all
-        of a footer, hence the short cuts for numbers of one byte.
+        With `after_field`, the fields up to that one have been read, and the cursor is behind it. A field that comes
+        twice counts as it came last, as in Thrift's own readers.
         """
+        # This loop reads nearly all of a footer: hence its own cursor, and short cuts for short numbers. Whatever is
+        # unusual goes through the methods, which say what is wrong.
         buffer = self.buffer
-        field_id = 0
-        while True:
-            header = self.byte()
-            kind = header & 15
-            if kind == STOP:
-                return
-            delta = header >> 4
-            field_id = field_id + delta if delta else self.integer(16)
-            action = table.get(field_id << 4 | kind)
-            if action is None:
-                self.skip(kind)
-            elif not isinstance(action, int):
-                action(self, values)
-            elif kind == BINARY:
-                values[action], values[action + 1] = self.span()
-            else:
-                position = self.position
-                if position < len(buffer) and (raw := buffer[position]) < 0x80:
-                    self.position = position + 1
-                    values[action] = (raw >> 1) ^ -(raw & 1)
+        position = self.position
+        field_id = after_field
+        try:
+            while header := buffer[position]:
+                position += 1
+                kind = header & 15
+                if header > 15:
+                    field_id += header >> 4
                 else:
-                    values[action] = self.integer(64 if kind == I64 else 32 if kind == I32 else 16)
+                    self.position = position
+                    field_id = self.integer(16)
+                    position = self.position
+                action = table.get(field_id << 4 | kind)
+                if I16 <= kind <= I64:
+                    raw = buffer[position]
+                    if raw < 0x80:
+                        position += 1
+                    elif (high := buffer[position + 1]) < 0x80:
+                        raw = raw & 0x7F | high << 7
+                        position += 2
+                    else:
+                        self.position = position
+                        raw = self.unsigned(_BITS[kind])
+                        position = self.position
+                    if isinstance(action, int):
+                        values[action] = (raw >> 1) ^ -(raw & 1)
+                    continue
+                self.position = position
+                if isinstance(action, int):
+                    values[action], values[action + 1] = self.span()
+                elif action is None:
+                    self.skip(kind)
+                else:
+                    action(self, values)
+                position = self.position
+        except IndexError:
+            self.position = len(buffer)
+            self.byte()
+        self.position = position + 1
 
     def skip(self, kind: int, depth: int = 0) -> None:
         """Move past a value of this Thrift type that stands in a struct."""
-        if kind in (TRUE, FALSE):
-            return
-        self._skip_element(kind, depth)
+        if kind not in (TRUE, FALSE):  # their value is in the field's header
+            self._skip_element(kind, depth)
 
     def _skip_element(self, kind: int, depth: int) -> None:
         if depth > MAX_DEPTH:
             self.fail("values are nested too deeply", expected=f"at most {MAX_DEPTH} levels", found="more")
-        if kind in (I16, I32, I64):
-            self.varint()
+        if kind == STRUCT:
+            self._skip_struct(depth)
+        elif kind in _BITS:
+            self.unsigned(_BITS[kind])
         elif kind == BINARY:
             self.span()
-        elif kind == STRUCT:
-            field_id, kind = self.field(0)
-            while kind != STOP:
-                self.skip(kind, depth + 1)
-                field_id, kind = self.field(field_id)
         elif kind in (LIST, SET):
             size, kind = self.list_header()
-            self._skip_elements(size, kind, depth)
+            for _ in range(size):
+                self._skip_element(kind, depth + 1)
         elif kind == MAP:
             self._skip_map(depth)
         else:
@@ -250,9 +258,25 @@ class CompactReader:
             self._check_left(n_bytes, "a value")
             self.position += n_bytes
 
-    def _skip_elements(self, size: int, kind: int, depth: int) -> None:
-        for _ in range(size):
-            self._skip_element(kind, depth + 1)
+    def _skip_struct(self, depth: int) -> None:
+        buffer = self.buffer
+        position = self.position
+        try:
+            while header := buffer[position]:
+                position += 1
+                kind = header & 15
+                if header > 15 and I16 <= kind <= I64 and buffer[position] < 0x80:
+                    position += 1
+                    continue
+                self.position = position
+                if header <= 15:
+                    self.integer(16)
+                self.skip(kind, depth + 1)
+                position = self.position
+        except IndexError:
+            self.position = len(buffer)
+            self.byte()
+        self.position = position + 1
 
     def _skip_map(self, depth: int) -> None:
         size = self.varint()

@@ -68,7 +68,11 @@ def parse_relation_name(name: object, *, taken: Collection[str] = ()) -> str:
     QueryError
         If it is not such a name, or is taken, letter case aside.
     """
-    if not isinstance(name, str) or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) or not _is_unquoted(name):
+    if (
+        not isinstance(name, str)
+        or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name)
+        or not _is_unquoted(name)
+    ):
         raise QueryError(
             f"the name {name!r} cannot be written in a query without quotes",
             hint="use letters, digits and _, no SQL keyword: labels, split_2024",
@@ -76,14 +80,16 @@ def parse_relation_name(name: object, *, taken: Collection[str] = ()) -> str:
         )
     if name.lower() in {other.lower() for other in taken}:
         raise QueryError(
-            f"the name {name!r} is taken", hint=f"attach it under another name than {', '.join(taken)}", name=name
+            f"the name {name!r} is taken",
+            hint=f"attach it under another name than {', '.join(taken)}",
+            name=name,
         )
     return name
 
 
 def _is_unquoted(name: str) -> bool:
     try:
-        document = parse_query(f"SELECT * FROM {name}")
+        document = parse_query(f"FROM {name}")
     except QueryError:
         return False
     table: Any = document["statements"][0]["node"]["from_table"]
@@ -105,10 +111,13 @@ def _table(name: str, source: object) -> pa.Table:
         if hasattr(source, "__arrow_c_stream__"):
             return _without_row_numbers(pa.table(source))
     except (pa.ArrowException, OSError, TypeError, ValueError) as error:
-        raise QueryError(f"the attached table {name!r} cannot be read: {_sentence(error)}", name=name) from error
+        raise QueryError(
+            f"the attached table {name!r} cannot be read: {_sentence(error)}", name=name
+        ) from error
     raise QueryError(
         f"cannot attach a {type(source).__name__} as {name!r}",
-        hint="give a path (.parquet, .csv, .arrow, .feather), a pyarrow Table or Dataset, or a pandas or polars DataFrame",
+        hint="give a path (.parquet, .csv, .arrow, .feather), a pyarrow Table or Dataset, or a DataFrame of pandas or "
+        "polars",
         name=name,
         found=type(source).__name__,
     )
@@ -159,7 +168,9 @@ def _read_csv(path: Path) -> pa.Table:
     table = pa.csv.read_csv(path)
     if len(set(table.column_names)) < len(table.column_names):
         raise ValueError("two columns have one name")
-    numbers = [field.name for field in table.schema if pt.is_integer(field.type) or pt.is_floating(field.type)]
+    numbers = [
+        field.name for field in table.schema if pt.is_integer(field.type) or pt.is_floating(field.type)
+    ]
     if not numbers:
         return table
     options = pa.csv.ConvertOptions(

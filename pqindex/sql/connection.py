@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, Self, TypeAlias
 
 import duckdb
 import numpy as np
@@ -57,7 +57,7 @@ class LockedDatabase:
         memory_limit: str | None = None,
         timeout_s: float | None = 60.0,
     ) -> None:
-        self._engines = _Engines(threads=threads, memory_limit=memory_limit)
+        self._engines = _Engines(memory_limit=memory_limit)
         self._owns_engines = True
         self._added: tuple[_Relation, ...] = ()
         self._relations = _named(relations)
@@ -79,7 +79,9 @@ class LockedDatabase:
         for key, relation in added.items():
             if key in self._relations:
                 raise QueryError(
-                    f"the name {relation.name!r} is taken by a relation", hint="choose another name", name=relation.name
+                    f"the name {relation.name!r} is taken by a relation",
+                    hint="choose another name",
+                    name=relation.name,
                 )
         other = object.__new__(LockedDatabase)
         other._engines = self._engines
@@ -105,7 +107,10 @@ class LockedDatabase:
             In another process than the one that made the database.
         """
         answer = self.run_unchecked(
-            query.sql, checked_parameters(query.parameters, params), relations=query.relations, document=query.document
+            query.sql,
+            checked_parameters(query.parameters, params),
+            relations=query.relations,
+            document=query.document,
         )
         return plain_answer(answer.table, answer.types)
 
@@ -196,7 +201,7 @@ class LockedDatabase:
         if self._engines.closed:
             raise QueryError("the database is closed")
 
-    def __enter__(self) -> LockedDatabase:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -238,7 +243,9 @@ class _Relation:
                         relation=self.name,
                     )
                 if not is_loadable(data.schema):
-                    data = loadable_table(self.name, data.to_table() if isinstance(data, pds.Dataset) else data)
+                    data = loadable_table(
+                        self.name, data.to_table() if isinstance(data, pds.Dataset) else data
+                    )
                 self._data = data
             return self._data
 
@@ -309,7 +316,8 @@ class _Engine:
                 ) from error
             except (duckdb.Error, pa.ArrowException) as error:
                 raise QueryError(
-                    f"the relation {relation.name!r} cannot be loaded: {first_line(error)}", relation=relation.name
+                    f"the relation {relation.name!r} cannot be loaded: {first_line(error)}",
+                    relation=relation.name,
                 ) from error
             self._loaded[key] = relation
 
@@ -336,7 +344,7 @@ class _Engine:
 class _Engines:
     """The engines of one database, one a number of threads, made on first use."""
 
-    def __init__(self, *, threads: int | None, memory_limit: str | None) -> None:
+    def __init__(self, *, memory_limit: str | None) -> None:
         self.pid = os.getpid()
         self.lock = threading.RLock()
         self.closed = False
@@ -380,7 +388,9 @@ def checked_parameters(names: tuple[str, ...], params: Parameters) -> list[Any] 
     """
     if isinstance(params, str | bytes):
         raise QueryError(
-            "the parameters are one text", hint="params=[value] or params={'name': value}", found=type(params).__name__
+            "the parameters are one text",
+            hint="params=[value] or params={'name': value}",
+            found=type(params).__name__,
         )
     numbered = [int(name) for name in names if name.isdigit()]
     if numbered and len(numbered) < len(names):

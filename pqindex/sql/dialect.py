@@ -31,7 +31,9 @@ def to_duckdb(sql: str, dialect: str) -> str:
     if dialect not in Dialect.classes or not dialect:
         known = sorted(name for name in Dialect.classes if name)
         raise QueryError(
-            f"no dialect {dialect!r}{did_you_mean(dialect, known)}", hint=f"one of: {', '.join(known)}", dialect=dialect
+            f"no dialect {dialect!r}{did_you_mean(dialect, known)}",
+            hint=f"one of: {', '.join(known)}",
+            dialect=dialect,
         )
     try:
         trees = [tree for tree in sqlglot.parse(sql, read=dialect) if tree is not None]

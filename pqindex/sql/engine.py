@@ -37,7 +37,8 @@ _ANSWERS: tuple[tuple[str, object], ...] = (
 """What an answer may hang on, so that it hangs on the query alone. Names that a version lacks are passed over."""
 
 _LOCKS: tuple[tuple[str, object], ...] = (
-    ("temp_directory", ""),  # the default leaves .tmp under the current folder readable, writable and attachable
+    # The default leaves .tmp under the current folder readable, writable and attachable.
+    ("temp_directory", ""),
     ("autoload_known_extensions", False),
     ("autoinstall_known_extensions", False),
     ("allow_community_extensions", False),
@@ -45,7 +46,8 @@ _LOCKS: tuple[tuple[str, object], ...] = (
     ("python_enable_replacements", False),
     ("python_scan_all_frames", False),
     ("enable_progress_bar", False),
-    ("disabled_filesystems", "LocalFileSystem"),  # closes log files too, which external access does not
+    # Closes log files too, which the end of external access does not.
+    ("disabled_filesystems", "LocalFileSystem"),
     ("enable_external_access", False),
     ("lock_configuration", True),
 )
@@ -122,15 +124,18 @@ class Connection:
             As DuckDB raises it.
         """
         if DUCKDB_MAJOR < 2:  # a relation with parameters goes through pandas there, row by row
-            cursor = self.duckdb.execute(sql, params)
+            cursor: Any = self.duckdb.execute(sql, params)
             types = tuple(column[1] for column in cursor.description or ())
-            return Answer(table=cursor.fetch_arrow_table(), types=types)
-        relation = self.duckdb.sql(sql, params=params)
+            to_table = getattr(cursor, "to_arrow_table", None) or cursor.fetch_arrow_table
+            return Answer(table=to_table(), types=types)
+        relation: Any = self.duckdb.sql(sql, params=params)
         if relation is None:
             return Answer(table=pa.table({}), types=())
         return Answer(table=relation.to_arrow_table(), types=tuple(relation.types))
 
-    def fetch_read_only(self, sql: str, params: Parameters = None, *, timeout_s: float | None = None) -> Answer:
+    def fetch_read_only(
+        self, sql: str, params: Parameters = None, *, timeout_s: float | None = None
+    ) -> Answer:
         """Run one statement in a transaction that cannot write, and undo what is left of it.
 
         It runs in a thread of its own while this one waits, so that Ctrl-C and the clock stop it: DuckDB itself
@@ -162,7 +167,7 @@ class Connection:
         loading = "__pqindex_loading"
         self.duckdb.register(loading, data)
         try:
-            self.duckdb.execute(f"CREATE TABLE {quote(name)} AS SELECT * FROM {loading}")
+            self.duckdb.execute(f"CREATE TABLE {quote(name)} AS SELECT * FROM {loading}")  # noqa: S608 - quoted
         finally:
             self.duckdb.unregister(loading)
 

@@ -161,8 +161,12 @@ TYPES = _names(
 }
 """The types that a cast may name, lower case."""
 
-_FILES = "a query never reads or writes files; give the table by name instead: attach={'labels': 'labels.parquet'}"
-_OUTSIDE = "a query sees the relations of the index and the attached tables, nothing of the machine or the settings"
+_FILES = (
+    "a query never reads or writes files; give the table by name instead: attach={'labels': 'labels.parquet'}"
+)
+_OUTSIDE = (
+    "a query sees the relations of the index and the attached tables, nothing of the machine or the settings"
+)
 
 REFUSED_PREFIXES: tuple[tuple[str, str], ...] = (
     ("read_", _FILES),

@@ -114,10 +114,19 @@ def check_query(sql: str, *, relations: Mapping[str, pa.Schema], dialect: str = 
     document = parse_query(translated)
     statement = document["statements"][0]
     walk = _Walk(translated, relations)
-    walk.statement(statement)
+    try:
+        walk.statement(statement)
+        outer = outermost(statement["node"])
+        numbered = sorted(statement["named_param_map"], key=lambda entry: int(entry["value"]))
+    except QueryError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise QueryError(
+            "this version of DuckDB writes the query's tree in a way that the guard does not know",
+            hint="use DuckDB 1.4 or 2.0",
+            found=repr(error),
+        ) from error
     refuse_match_operators(translated, n_bitwise_not=walk.n_bitwise_not)
-    outer = outermost(statement["node"])
-    numbered = sorted(statement.get("named_param_map", ()), key=lambda entry: int(entry["value"]))
     return CheckedQuery(
         text=sql,
         dialect=dialect,
@@ -160,6 +169,20 @@ def outermost(node: Node) -> Node:
     return node
 
 
+_SINGLE = frozenset({Holds.NODE, Holds.TABLE, Holds.EXPRESSION, Holds.MODIFIER, Holds.STATEMENT})
+_LISTS = {
+    Holds.NODES: Holds.NODE,
+    Holds.EXPRESSIONS: Holds.EXPRESSION,
+    Holds.MODIFIERS: Holds.MODIFIER,
+}
+_PARTS = {  # lists of items, by the parts of an item that are expressions
+    Holds.ORDERS: ("expression",),
+    Holds.CASES: ("when_expr", "then_expr"),
+    Holds.ARGUMENTS: ("expression",),
+    Holds.REPLACEMENTS: ("value",),
+}
+
+
 class _Walk:
     """One walk over a tree, top down, with its findings."""
 
@@ -189,7 +212,8 @@ class _Walk:
             holds, value, ctes = self._pending.pop()
             behind = len(self._pending)
             visits[holds](value, ctes)
-            self._pending[behind:] = reversed(self._pending[behind:])  # so that the first fault is the one told
+            # Reversed, so that the walk goes in the order of the text and the first fault is the one told.
+            self._pending[behind:] = reversed(self._pending[behind:])
         self._judge_values()
 
     # -- fields ------------------------------------------------------------------------------------------------
@@ -211,34 +235,24 @@ class _Walk:
                 self._field(holds, value, ctes, f"{what}.{name}", node)
 
     def _field(self, holds: Holds, value: Any, ctes: frozenset[str], what: str, node: Node) -> None:
-        single = {Holds.NODE, Holds.TABLE, Holds.EXPRESSION, Holds.MODIFIER, Holds.STATEMENT}
-        lists = {Holds.NODES: Holds.NODE, Holds.EXPRESSIONS: Holds.EXPRESSION, Holds.MODIFIERS: Holds.MODIFIER}
-        parts = {
-            Holds.ORDERS: ("expression",),
-            Holds.CASES: ("when_expr", "then_expr"),
-            Holds.ARGUMENTS: ("expression",),
-            Holds.REPLACEMENTS: ("value",),
-        }
-        if holds in single:
+        if holds in _SINGLE:
             self._push(holds, value, ctes)
-        elif holds in lists:
+        elif holds in _LISTS:
             for item in value or ():
-                self._push(lists[holds], item, ctes)
-        elif holds in parts:
+                self._push(_LISTS[holds], item, ctes)
+        elif holds in _PARTS:
             for item in value or ():
-                self._item(item, parts[holds], what, ctes)
+                self._item(item, _PARTS[holds], what, ctes)
         elif holds is Holds.ROWS:
             for row in value or ():
-                for item in row:
-                    self._push(Holds.EXPRESSION, item, ctes)
+                self._field(Holds.EXPRESSIONS, row, ctes, what, node)
         elif holds is Holds.PLAIN:
             if not is_plain(value):
                 raise self._unknown(what, node)
         elif holds is Holds.PIVOTS:
             self._pivots(value or (), ctes)
-        elif holds is Holds.SAMPLE:
-            if value is not None:
-                self.volatile["TABLESAMPLE"] = None
+        elif holds is Holds.SAMPLE and value is not None:
+            self.volatile["TABLESAMPLE"] = None
         elif holds is Holds.TYPE:
             self._type(value, node)
 
@@ -259,7 +273,9 @@ class _Walk:
                 "pivot_enum": Holds.NOTHING,
             }
             if pivot.get("pivot_enum"):
-                raise QueryError("PIVOT ... IN an enum is refused", hint="PIVOT t ON label IN ('a', 'b') USING sum(x)")
+                raise QueryError(
+                    "PIVOT ... IN an enum is refused", hint="PIVOT t ON label IN ('a', 'b') USING sum(x)"
+                )
             self._fields(pivot, shape, "PIVOT", ctes)
             for entry in pivot.get("entries", ()):
                 entry_shape = {"values": Holds.DATA, "star_expr": Holds.EXPRESSION, "alias": Holds.PLAIN}
@@ -331,7 +347,7 @@ class _Walk:
             if kind == "SHOW_REF":
                 raise QueryError(
                     "DESCRIBE, SHOW and SUMMARIZE are refused",
-                    hint=f"SELECT * FROM index LIMIT 5 shows the columns; the relations are {', '.join(self._schemas)}",
+                    hint=f"FROM index LIMIT 5 shows the columns; the relations are {', '.join(self._schemas)}",
                 )
             raise self._unknown(kind, table)
         self._aliases.update(name.lower() for name in table.get("column_name_alias") or ())
@@ -348,7 +364,8 @@ class _Walk:
         qualifiers = [part for part in (table["catalog_name"], table["schema_name"]) if part]
         if table.get("at_clause") is not None:
             raise QueryError(
-                f"AT is refused behind {name!r}", hint="open the index at another snapshot: open(path, snapshot=3)"
+                f"AT is refused behind {name!r}",
+                hint="open the index at another snapshot: open(path, snapshot=3)",
             )
         if not qualifiers and name.lower() in ctes:
             return
@@ -400,7 +417,8 @@ class _Walk:
             raise self._refused_function(name, node, "")
         arguments = node.get("arguments") or node.get("children") or ()
         self.n_bitwise_not += name == "~" and len(arguments) == 1
-        on_a_value = node["schema"].lower() not in {"", "main", "pg_catalog", "system"}  # x.f() is written as x.f
+        # DuckDB 2 writes x.age() with the schema x.
+        on_a_value = node["schema"].lower() not in {"", "main", "pg_catalog", "system"}
         if name in VOLATILE_FUNCTIONS or (name == "age" and len(arguments) + on_a_value < 2):
             self.volatile[name] = None
 
@@ -423,7 +441,8 @@ class _Walk:
         while pending:
             part = pending.pop()
             info = part.get("type_info") or {}
-            self._type_name(info.get("user_type_name") or part["id"], node)
+            named = {"USER": "user_type_name", "UNBOUND": "name"}.get(part["id"])  # as DuckDB 1.4 and 1.5 write it
+            self._type_name(info.get(named, part["id"]) if named else part["id"], node)
             if info.get("catalog") or info.get("schema"):
                 raise self._unknown("CAST.schema", node)
             if "child_type" in info:
@@ -445,13 +464,16 @@ class _Walk:
         where = where_in(self._sql, node.get("query_location"))
         helps = next((hint for prefix, hint in REFUSED_PREFIXES if name.startswith(prefix)), None)
         if place and helps is None:
-            helps = f"in FROM there may be relations, subqueries, VALUES and {', '.join(sorted(TABLE_FUNCTIONS))}"
+            helps = (
+                f"in FROM there may be relations, subqueries, VALUES and {', '.join(sorted(TABLE_FUNCTIONS))}"
+            )
         if helps is None and name in SESSION_VALUES:
             helps = f"if a column is meant, put its relation before it: index.{name}"
         near = "" if place or name in SESSION_VALUES else did_you_mean(name, FUNCTIONS)
         return QueryError(
             f"the function {name!r} is not allowed{f' {place}' if place else ''}{where}{near}",
-            hint=helps or "functions of their arguments alone are allowed: math, text, dates, lists, structs, aggregates",
+            hint=helps
+            or "functions of their arguments alone are allowed: math, text, dates, lists, structs, aggregates",
             function=name,
         )
 

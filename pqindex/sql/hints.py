@@ -92,9 +92,7 @@ def query_error(
     return QueryError(f"the query fails: {first_line(error)}{where}")
 
 
-def _no_column(
-    name: str, table: str | None, where: str, schemas: Mapping[str, pa.Schema]
-) -> QueryError:
+def _no_column(name: str, table: str | None, where: str, schemas: Mapping[str, pa.Schema]) -> QueryError:
     paths = _all_paths(schemas)
     of = f" in {table!r}" if table else ""
     near = near_names(name, paths)
@@ -106,9 +104,7 @@ def _no_column(
     )
 
 
-def _no_member(
-    name: str, where: str, document: Node | None, schemas: Mapping[str, pa.Schema]
-) -> QueryError:
+def _no_member(name: str, where: str, document: Node | None, schemas: Mapping[str, pa.Schema]) -> QueryError:
     paths = _all_paths(schemas)
     known = {path.lower() for path in paths}
     asked = name

@@ -18,7 +18,18 @@ from pqindex.errors import QueryError
 from pqindex.sql.engine import DUCKDB_MAJOR
 
 _NO_PLAIN_FORM = frozenset(
-    {"bit", "bignum", "varint", "time with time zone", "uhugeint", "union", "variant", "geometry", "any", "lambda"}
+    {
+        "bit",
+        "bignum",
+        "varint",
+        "time with time zone",
+        "uhugeint",
+        "union",
+        "variant",
+        "geometry",
+        "any",
+        "lambda",
+    }
 )
 _SINGLE = {"list", "array"}
 _KNOWN_EXTENSIONS = {"arrow.uuid", "arrow.bool8"}
@@ -125,7 +136,9 @@ def loadable_table(name: str, table: pa.Table) -> pa.Table:
     columns = []
     for field, column in zip(target, table.columns, strict=True):
         try:
-            columns.append(pa.chunked_array([convert(chunk, field.type) for chunk in column.chunks], field.type))
+            columns.append(
+                pa.chunked_array([convert(chunk, field.type) for chunk in column.chunks], field.type)
+            )
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise QueryError(
                 f"the column {field.name!r} of {name!r} has the type {column.type}, which DuckDB cannot hold exactly",
@@ -151,7 +164,7 @@ def _loadable_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(n, _loadable_type(f.type)) for n, f in zip(names, schema, strict=True)])
 
 
-def _loadable_type(arrow: pa.DataType) -> pa.DataType:  # noqa: C901 - one line a kind
+def _loadable_type(arrow: pa.DataType) -> pa.DataType:
     if isinstance(arrow, pa.BaseExtensionType):
         return arrow if arrow.extension_name in _KNOWN_EXTENSIONS else _loadable_type(arrow.storage_type)
     if pt.is_dictionary(arrow) or pt.is_run_end_encoded(arrow):
@@ -244,7 +257,8 @@ def _convert_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
 def _convert_list(array: pa.Array, target: pa.DataType) -> pa.Array:
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-    values = convert(array.flatten(), target.value_type)  # a view's values in the order of its lists, no others
+    # Flattened, the values of a view are in the order of its lists, and no others are among them.
+    values = convert(array.flatten(), target.value_type)
     return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
 
 

@@ -78,18 +78,21 @@ def run_selection(
     shape = _described(database, query, values)
     ranks = _described_relation(database, rank_relation)
     ids = _check_shape(shape, ranks, id_column=id_column, rank_relation=rank_relation)
-    wrapped = _Wrapped(
-        shape, ids, rank_relation=rank_relation, rank_id=id_column, rank_column=rank_column, total=duplicates == "keep"
+    wrapping = _Wrapping(
+        shape,
+        ids,
+        relation=rank_relation,
+        id_column=id_column,
+        rank_column=rank_column,
+        total=duplicates == "keep",
     )
-    text = wrapped.text(query)
-    answer = database.run_unchecked(
-        text, values, relations=relations, n_threads=1, document=query.document
-    )
+    text = wrapping.text(query)
+    answer = database.run_unchecked(text, values, relations=relations, n_threads=1, document=query.document)
     table = plain_answer(answer.table, answer.types)
     names = [id_column if number == ids else name for number, name in enumerate(table.column_names)]
     table = table.rename_columns(names)
     _check_rows(table, id_column=id_column, rank_relation=rank_relation, duplicates=duplicates)
-    return table
+    return table if wrapping.is_ordered else _in_canonical_order(table)
 
 
 # -- what the answer looks like -------------------------------------------------------------------------------
@@ -108,7 +111,7 @@ def _described(database: LockedDatabase, query: CheckedQuery, values: Parameters
 
 
 def _described_relation(database: LockedDatabase, name: str) -> _Shape:
-    return _describe(database, f"DESCRIBE (SELECT * FROM {quote(name)})", None, (name,), None)
+    return _describe(database, f"DESCRIBE (FROM {quote(name)})", None, (name,), None)
 
 
 def _describe(
@@ -138,7 +141,7 @@ def _check_shape(shape: _Shape, ranks: _Shape, *, id_column: str, rank_relation:
         raise QueryError(
             f"the answer has no column {id_column!r}, so it chooses no sequences; it has {', '.join(shape.names)}"
             f"{did_you_mean(id_column, shape.names)}",
-            hint=f"SELECT {id_column}, ... FROM {rank_relation}; to only look, use sql() or `pqindex query`",
+            hint=f"put {id_column} behind SELECT; to look without choosing, use sql() or `pqindex query`",
             expected=id_column,
             found=shape.names,
         )
@@ -175,9 +178,10 @@ def _check_rows(table: pa.Table, *, id_column: str, rank_relation: str, duplicat
     if duplicates == "keep":
         return
     numbers = ranks.to_numpy()
-    if len(np.unique(numbers)) < len(numbers):
-        _, firsts, counts = np.unique(numbers, return_index=True, return_counts=True)
-        repeated = np.sort(firsts[counts > 1])
+    counts = np.bincount(numbers)
+    if counts.size and counts.max() > 1:
+        repeated = np.unique(numbers[counts[numbers] > 1], return_index=True)[1]
+        repeated = np.sort(np.flatnonzero(counts[numbers] > 1)[repeated])
         twice = ids.take(pa.array(repeated))
         raise QueryError(
             f"{len(twice)} sequences are in the answer more than once: {_first(twice)}",
@@ -193,26 +197,42 @@ def _first(ids: pa.ChunkedArray) -> str:
     return ", ".join(repr(value) for value in ids[:FIRST_PLACES].to_pylist()) + more
 
 
+def _in_canonical_order(table: pa.Table) -> pa.Table:
+    """Return the rows by rank: most often they already are, since they are scanned in that order."""
+    numbers = table.column(RANK_COLUMN).to_numpy()
+    if (numbers[1:] > numbers[:-1]).all():
+        return table
+    return table.take(pa.array(np.argsort(numbers, kind="stable")))
+
+
 # -- the query, with its order around it ----------------------------------------------------------------------
 
 
-class _Wrapped:
+class _Wrapping:
     """The text of a query whose ORDER BY and LIMIT stand outside, with the rank as the last key.
 
-    It reads ``SELECT q.c0 AS name, ..., r.seq_no FROM (the query) AS q(c0, ..., k0, ...) LEFT JOIN index AS r ON
-    c0 = r.seq_id ORDER BY k0, ..., r.seq_no LIMIT ...``: the columns go by position, so their names do not matter.
+    It reads ``FROM (the query) AS q(c0, ..., k0, ...) LEFT JOIN index AS r ON q.c0 = r.seq_id SELECT q.c0 AS name,
+    ..., r.seq_no ORDER BY q.k0, ..., r.seq_no LIMIT ...``: the columns go by position, so names do not matter.
+    Where the query takes its ids straight from the index (see `_rank_beside_id`), the rank is carried out of it
+    beside them, and no join is needed.
+
+    Attributes
+    ----------
+    is_ordered : bool
+        Whether the answer comes in the order wanted; if not, it is wanted in canonical order.
     """
 
     def __init__(
-        self, shape: _Shape, ids: int, *, rank_relation: str, rank_id: str, rank_column: str, total: bool
+        self, shape: _Shape, ids: int, *, relation: str, id_column: str, rank_column: str, total: bool
     ) -> None:
         self._shape = shape
         self._columns = [f"c{number}" for number in range(len(shape.names))]
         self._ids = ids
-        self._rank_relation = rank_relation
-        self._rank_id = rank_id
+        self._relation = relation
+        self._id_column = id_column
         self._rank_column = rank_column
         self._total = total
+        self.is_ordered = True
 
     def text(self, query: CheckedQuery) -> str:
         """Return the text.
@@ -224,45 +244,76 @@ class _Wrapped:
         """
         document = copy.deepcopy(query.document)
         statement = document["statements"][0]
-        order, limits, n_hidden = self._take_off(outermost(statement["node"]))
-        if not order and not limits:  # nothing to take off: the text stands as it is
-            return self._around(f"{query.sql}\n", 0)
-        wrapping = parse_query(self._around("SELECT 1", n_hidden))
-        outer = wrapping["statements"][0]
-        outer["node"]["from_table"]["left"]["subquery"]["node"] = statement["node"]
-        outer["named_param_map"] = statement["named_param_map"]
-        modifiers = outer["node"]["modifiers"]
-        modifiers[0]["orders"] = order + modifiers[0]["orders"]
-        modifiers.extend(limits)
-        return print_query(wrapping)
-
-    def _around(self, query: str, n_hidden: int) -> str:
-        hidden = [f"k{number}" for number in range(n_hidden)]
-        columns = [
-            f"q.{column} AS {quote(name)}" for column, name in zip(self._columns, self._shape.names, strict=True)
-        ]
-        ties = [f"r.{quote(self._rank_column)}", *(f"q.{column}" for column in self._columns if self._total)]
-        return (
-            f"SELECT {', '.join(columns)}, CAST(r.{quote(self._rank_column)} AS BIGINT) AS {quote(RANK_COLUMN)} "
-            f"FROM ({query}) AS q({', '.join([*self._columns, *hidden])}) "
-            f"LEFT JOIN {quote(self._rank_relation)} AS r ON (q.c{self._ids} = r.{quote(self._rank_id)}) "
-            f"ORDER BY {', '.join(ties)}"
+        node = outermost(statement["node"])
+        order, limits, hidden = self._take_off(node)
+        rank = _rank_beside_id(
+            query.document["statements"][0]["node"],
+            relation=self._relation,
+            id_column=self._id_column,
+            rank_column=self._rank_column,
         )
+        self.is_ordered = bool(order or limits or self._total)
+        if (
+            rank is None and not order and not limits
+        ):  # nothing to take off or carry: the text stands as it is
+            return self._around(f"{query.sql}\n", 0, joins=True)
+        if rank is not None:
+            hidden = [*hidden, rank]
+        if hidden:
+            node["select_list"] = [*node["select_list"], *hidden]
+        wrapping = parse_query(self._around("SELECT 1", len(hidden), joins=rank is None))
+        outer = wrapping["statements"][0]
+        outer["named_param_map"] = statement["named_param_map"]
+        table = outer["node"]["from_table"]
+        (table if rank is not None else table["left"])["subquery"]["node"] = statement["node"]
+        modifiers = outer["node"]["modifiers"]
+        if self.is_ordered:
+            modifiers[0]["orders"] = order + modifiers[0]["orders"]
+            modifiers.extend(limits)
+        try:
+            return print_query(wrapping)
+        except QueryError as error:
+            if self.is_ordered:
+                raise QueryError(
+                    error.message, hint="leave ORDER BY and LIMIT out, and order the answer afterwards"
+                ) from error
+            return self._around(f"{query.sql}\n", 0, joins=True)
+
+    def _around(self, query: str, n_hidden: int, *, joins: bool) -> str:
+        """Return the text around a query with `n_hidden` more columns, the last of them the rank unless it `joins`."""
+        hidden = [f"k{number}" for number in range(n_hidden)]
+        rank = f"r.{quote(self._rank_column)}" if joins else f"q.{hidden[-1]}"
+        columns = [
+            f"q.{column} AS {quote(name)}"
+            for column, name in zip(self._columns, self._shape.names, strict=True)
+        ]
+        columns.append(f"CAST({rank} AS BIGINT) AS {quote(RANK_COLUMN)}")
+        text = f"FROM ({query}) AS q({', '.join([*self._columns, *hidden])})"
+        if joins:
+            text += (
+                f" LEFT JOIN {quote(self._relation)} AS r ON (q.c{self._ids} = r.{quote(self._id_column)})"
+            )
+        text += f" SELECT {', '.join(columns)}"
+        if self.is_ordered:
+            text += (
+                f" ORDER BY {', '.join([rank, *(f'q.{column}' for column in self._columns if self._total)])}"
+            )
+        return text
 
     # -- ORDER BY and LIMIT -------------------------------------------------------------------------------------
 
-    def _take_off(self, node: Node) -> tuple[list[Node], list[Node], int]:
+    def _take_off(self, node: Node) -> tuple[list[Node], list[Node], list[Node]]:
         """Take ORDER BY and LIMIT off a query, in place.
 
         Returns
         -------
         tuple
-            The keys of the order in terms of ``q``, the LIMIT, and how many hidden columns the query got.
+            The keys of the order in terms of ``q``, the LIMIT, and the columns that the query has to carry out for it.
         """
         modifiers = {modifier["type"]: modifier for modifier in node["modifiers"]}
         limits = [modifier for kind, modifier in modifiers.items() if kind.startswith("LIMIT")]
         for limit in limits:
-            self._check_limit(limit)
+            _check_limit(limit)
         orders = modifiers.get("ORDER_MODIFIER", {"orders": []})["orders"]
         keys, hidden = self._keys(node, orders)
         distinct = modifiers.get("DISTINCT_MODIFIER")
@@ -272,10 +323,8 @@ class _Wrapped:
             kept.append(modifiers["ORDER_MODIFIER"])
             if not distinct["distinct_on_targets"]:
                 distinct["distinct_on_targets"] = [_number(place + 1) for place in range(len(self._columns))]
-        if hidden:
-            node["select_list"] = [*node["select_list"], *hidden]
         node["modifiers"] = kept
-        return keys, limits, len(hidden)
+        return keys, limits, hidden
 
     def _keys(self, node: Node, orders: list[Node]) -> tuple[list[Node], list[Node]]:
         """Return the keys in terms of ``q``, and the expressions that the query has to carry out for them."""
@@ -291,7 +340,7 @@ class _Wrapped:
                 expression = expression["child"]
             key = self._output_column(node, expression, bare=not collations)
             if key is None:
-                hidden.append(self._carried(node, expression))
+                hidden.append(_carried(node, expression))
                 key = _column(f"k{len(hidden) - 1}")
             for collation in reversed(collations):
                 key = collation | {"child": key, "alias": ""}
@@ -315,38 +364,114 @@ class _Wrapped:
         lower = [column.lower() for column in self._shape.names]
         return _column(self._columns[lower.index(name)]) if name in lower else None
 
-    def _carried(self, node: Node, expression: Node) -> Node:
-        """Return an expression of ORDER BY as a column of the query, or refuse it by name."""
-        if node["type"] != "SELECT_NODE":
-            raise QueryError(
-                "ORDER BY behind UNION, EXCEPT or INTERSECT takes names and numbers of the answer's columns here",
-                hint="SELECT * FROM (... UNION ALL ...) ORDER BY expression",
-            )
-        kinds = set(_classes(expression))
-        if kinds & {"STAR", "POSITIONAL_REFERENCE"}:
-            what = "COLUMNS(...) or *" if "STAR" in kinds else "#n in an expression"
-            raise QueryError(
-                f"ORDER BY with {what} is refused here", hint="name the columns, or use ORDER BY ALL"
-            )
-        if expression["class"] == "PARAMETER":
-            raise QueryError("a parameter alone is no order", hint="ORDER BY a column or an expression")
-        return expression | {"alias": ""}
 
-    def _check_limit(self, limit: Node) -> None:
-        expressions = [limit.get("limit"), limit.get("offset")]
-        if "SUBQUERY" in set(_classes(expressions)) or any(columns_in(expressions)):
-            raise QueryError(
-                "LIMIT and OFFSET with a subquery are refused here", hint="pass the number as a parameter: LIMIT ?"
-            )
+def _carried(node: Node, expression: Node) -> Node:
+    """Return an expression of ORDER BY as a column of the query, or refuse it by name."""
+    if node["type"] != "SELECT_NODE":
+        raise QueryError(
+            "ORDER BY behind UNION, EXCEPT or INTERSECT takes names and numbers of the answer's columns here",
+            hint="SELECT * FROM (... UNION ALL ...) ORDER BY expression",
+        )
+    classes = set(_classes(expression))
+    if classes & {"STAR", "POSITIONAL_REFERENCE"}:
+        what = "COLUMNS(...) or *" if "STAR" in classes else "#n in an expression"
+        raise QueryError(
+            f"ORDER BY with {what} is refused here", hint="name the columns, or use ORDER BY ALL"
+        )
+    if expression["class"] == "PARAMETER":
+        raise QueryError("a parameter alone is no order", hint="ORDER BY a column or an expression")
+    return expression | {"alias": ""}
 
 
-def _column(name: str) -> Node:
+def _check_limit(limit: Node) -> None:
+    expressions = [limit.get("limit"), limit.get("offset")]
+    if "SUBQUERY" in set(_classes(expressions)) or any(columns_in(expressions)):
+        raise QueryError(
+            "LIMIT and OFFSET with a subquery are refused here",
+            hint="pass the number as a parameter: LIMIT ?",
+        )
+
+
+# -- the rank beside the id -----------------------------------------------------------------------------------
+
+
+def _rank_beside_id(root: Node, *, relation: str, id_column: str, rank_column: str) -> Node | None:
+    """Return the rank's column where a query takes its ids, unchanged, from the relation that has the ranks.
+
+    That is so for ``SELECT seq_id ... FROM index``, and where `index` is joined in a way that neither hides its
+    rows' ids nor makes them null. Any doubt is None: then the ranks are found by a join.
+    """
+    if root["type"] != "SELECT_NODE" or root["group_expressions"] or root["group_sets"] or root["having"]:
+        return None
+    if root["aggregate_handling"] != "STANDARD_HANDLING" or any(
+        entry["key"].lower() == relation.lower() for entry in root["cte_map"]["map"]
+    ):
+        return None
+    table = _leaf(root["from_table"], relation)
+    if table is None or table.get("column_name_alias"):
+        return None
+    alias = table["alias"] or table["table_name"]
+    is_alone = table is root["from_table"]
+    if not any(_is_id(item, alias, id_column) for item in root["select_list"]) and not (
+        is_alone and _only_star_has(root["select_list"], id_column)
+    ):
+        return None
+    return _column(rank_column, alias)
+
+
+def _leaf(table: Node, relation: str) -> Node | None:
+    """Return the one place in FROM where a relation stands with all its rows' ids, or None."""
+    if table["type"] == "BASE_TABLE":
+        return table if table["table_name"].lower() == relation.lower() else None
+    if table["type"] != "JOIN" or table["ref_type"] not in {"REGULAR", "CROSS", "NATURAL", "ASOF"}:
+        return None
+    left, right = _leaf(table["left"], relation), _leaf(table["right"], relation)
+    if left is not None and right is not None:
+        return None
+    if table["join_type"] == "INNER":
+        return left or right
+    return left if table["join_type"] in {"LEFT", "SEMI", "ANTI"} else None
+
+
+def _is_id(item: Node, alias: str, id_column: str) -> bool:
+    """Return whether an item of SELECT is the id as the relation has it, under its own name."""
+    if item["class"] != "COLUMN_REF":
+        return False
+    parts = [part.lower() for part in item["column_names"]]
+    named = (item.get("alias") or parts[-1]).lower() == id_column.lower()
+    return named and parts in ([id_column.lower()], [alias.lower(), id_column.lower()])
+
+
+def _only_star_has(items: Sequence[Node], id_column: str) -> bool:
+    """Return whether a bare ``*`` is what brings the id: no other item can have its name."""
+    stars = [item for item in items if item["class"] == "STAR"]
+    others = [item for item in items if item["class"] != "STAR"]
+    bare = all(_is_all(star) or _is_bare(star) for star in stars)
+    return bool(stars) and bare and all(_can_not_be(item, id_column) for item in others)
+
+
+def _is_bare(star: Node) -> bool:
+    return not any(star.get(name) for name in ("expr", "replace_list", "rename_list", "columns"))
+
+
+def _can_not_be(item: Node, id_column: str) -> bool:
+    """Return whether an item has one column, of a name other than the id's."""
+    name = str(
+        item.get("alias") or (item["column_names"][-1] if item["class"] == "COLUMN_REF" else id_column)
+    )
+    return name.lower() != id_column.lower() and "STAR" not in _classes(item)
+
+
+# -- pieces of trees ------------------------------------------------------------------------------------------
+
+
+def _column(name: str, table: str = "q") -> Node:
     return {
         "class": "COLUMN_REF",
         "type": "COLUMN_REF",
         "alias": "",
         "query_location": 0,
-        "column_names": ["q", name],
+        "column_names": [table, name],
     }
 
 
@@ -371,7 +496,8 @@ def _integer(expression: Node) -> int | None:
 def _is_all(expression: Node) -> bool:
     """Return whether a key is ORDER BY ALL."""
     return expression["class"] == "STAR" and not any(
-        expression.get(name) for name in ("relation_name", "expr", "exclude_list", "replace_list", "rename_list")
+        expression.get(name)
+        for name in ("relation_name", "expr", "exclude_list", "replace_list", "rename_list")
     )
 
 

@@ -426,10 +426,16 @@ def _as_values(node: Node) -> Node:
         return node
     inner = node["subquery"]["node"]
     table = inner.get("from_table")
-    if inner.get("type") != "SELECT_NODE" or not isinstance(table, dict) or table["type"] != "EXPRESSION_LIST":
+    if (
+        inner.get("type") != "SELECT_NODE"
+        or not isinstance(table, dict)
+        or table["type"] != "EXPRESSION_LIST"
+    ):
         return node
     stars = [item.get("type") for item in inner["select_list"]] == ["STAR"]
-    bare = all(is_blank(inner.get(key)) for key in ("modifiers", "where_clause", "having", "qualify", "sample"))
+    bare = all(
+        is_blank(inner.get(key)) for key in ("modifiers", "where_clause", "having", "qualify", "sample")
+    )
     return table | {"alias": node["alias"]} if stars and bare and not inner["group_expressions"] else node
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import torch
 from torch.utils.data import Dataset
 
-from pqindex.errors import SelectionIndexError, SequenceTooLongError, UsageError
+from pqindex.errors import SelectionIndexError, SequenceTooLongError, SourceError, UsageError
 from pqindex.reader import Reader, Source
 from pqindex.torch.arguments import integer, one_of, refuse_other_source
 from pqindex.torch.fields import (
@@ -208,7 +208,10 @@ class SequenceDataset(Dataset[Item]):
         seq_id = reader.seq_ids[position].as_py()
         item: Item = {}
         for field in self._fields:
-            item[field.name], mask = read_field(field, table, seq_id)
+            try:
+                item[field.name], mask = read_field(field, table, seq_id)
+            except SourceError as error:
+                raise self._placed(error, position) from None
             if mask is not None:
                 item[field.name + MASK_SUFFIX] = mask
         item["seq_id"] = seq_id
@@ -217,6 +220,18 @@ class SequenceDataset(Dataset[Item]):
         for i, name in enumerate(extra.column_names):
             item[name] = extra.column(i)[position].as_py()
         return item if self._transform is None else self._transform(item)
+
+    def _placed(self, error: SourceError, position: int) -> SourceError:
+        """Return the error with the file and the row group of the value that it tells of."""
+        row = int(error.facts.get("row", 0))
+        for segment in self._reader.segments(position):
+            n_rows = segment.row_stop - segment.row_start
+            if row < n_rows:
+                facts = {**error.facts, "file": segment.file, "row_group": segment.row_group}
+                where = f"{segment.file}, row group {segment.row_group}"
+                return type(error)(f"{where}: {error.message}", hint=error.hint, **facts)
+            row -= n_rows
+        return error
 
     def _row_nbytes(self) -> int:
         return sum(field.row_nbytes(self._width(field.name, field.width)) for field in self._fields)

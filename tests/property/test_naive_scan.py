@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -165,7 +166,13 @@ def test_query_and_read_equal_the_naive_scan(layout: Layout, workers: int) -> No
         folder.mkdir()
         write(layout, table_of(layout), folder)
         index = pqindex.build(folder, key=layout.key_name, order="t", join=True, workers=workers)
-        expected = naive(folder, layout.key_name)
+        try:
+            expected = naive(folder, layout.key_name)
+        except pa.ArrowInvalid:
+            # Some pages that PyArrow writes it cannot read back (fixed-size lists with nulls in pages of one row).
+            with pytest.raises(pqindex.BadFileError), pqindex.Reader(index.select()) as reader:
+                reader.read(range(len(reader)))
+            return
         selection = index.select("SELECT seq_id FROM index ORDER BY row_count DESC")
         found = dict(zip(selection.seq_ids.to_pylist(), selection.row_counts.tolist(), strict=True))
         assert found == {key: len(rows) for key, rows in expected.items()}

@@ -13,6 +13,7 @@ import torch
 
 import pqindex.torch.dataset
 from pqindex.errors import NullValueError, SelectionIndexError, SequenceTooLongError, UsageError
+from pqindex.reader import Segment
 from pqindex.torch import SequenceDataset
 
 
@@ -58,6 +59,12 @@ class Reader:
     def read(self, positions):
         self.asked.append(tuple(positions))
         return [self.tables[position] for position in positions]
+
+    def segments(self, position):
+        return [
+            Segment(file=f"{position}.parquet", row_group=row, row_start=0, row_stop=1)
+            for row in range(self.tables[position].num_rows)
+        ]
 
     def close(self):
         self.asked.append("close")
@@ -198,13 +205,16 @@ def test_text_rides_along_as_a_list(source):
     assert item["word"] == ["a", "b"]
 
 
-def test_L12_an_error_names_the_sequence(source):
+def test_L12_an_error_names_file_row_group_and_sequence(source):
     source.tables[1] = table(2, f1=[1.0, None])
     ds = SequenceDataset(source, XY)
     assert ds[0]["length"] == 3
     for read in (lambda: ds[1], lambda: ds.__getitems__([0, 1])):
-        with pytest.raises(NullValueError, match="field 'x', column 'f1', sequence 23, row 1"):
+        with pytest.raises(
+            NullValueError, match=r"1.parquet, row group 1: .*field 'x', column 'f1', sequence 23, row 1"
+        ) as caught:
             read()
+        assert (caught.value.file, caught.value.row_group, caught.value.row) == ("1.parquet", 1, 1)
 
 
 # -- lengths and sizes ----------------------------------------------------------------------------------------
