@@ -6,6 +6,7 @@ This is the reference that the columnar parser must equal, and what reads small 
 from __future__ import annotations
 
 from array import array
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 N_ROWS: Final = 0
 TOTAL_BYTE_SIZE: Final = 1
 N_GROUP_SLOTS: Final = 2
+_SHORT_LIST: Final = 16
 _ABSENT: Final = [-1] * chunks.N_SLOTS
 
 
@@ -122,13 +124,29 @@ def read_encodings(reader: CompactReader, values: list[int]) -> None:
     size, kind = reader.list_header()
     if size and kind != I32:
         reader.fail("encodings are not numbers", expected=I32, found=kind)
-    bits = 0
-    for _ in range(size):
-        encoding = reader.integer(32)
-        bits |= 1 << (
-            encoding if 0 <= encoding < chunks.UNKNOWN_ENCODING_BIT else chunks.UNKNOWN_ENCODING_BIT
-        )
+    bits = _encoding_bits(reader.buffer[reader.position : reader.position + size]) if size < _SHORT_LIST else -1
+    if bits >= 0:
+        reader.position += size
+    else:
+        bits = 0
+        for _ in range(size):
+            bits |= 1 << _encoding_bit(reader.integer(32))
     values[chunks.ENCODINGS] = bits
+
+
+@lru_cache(maxsize=256)
+def _encoding_bits(raw: bytes) -> int:
+    """Return the bits of encodings that take one byte each, -1 where they do not."""
+    bits = 0
+    for byte in raw:
+        if byte >= 0x80:
+            return -1
+        bits |= 1 << _encoding_bit((byte >> 1) ^ -(byte & 1))
+    return bits
+
+
+def _encoding_bit(encoding: int) -> int:
+    return encoding if 0 <= encoding < chunks.UNKNOWN_ENCODING_BIT else chunks.UNKNOWN_ENCODING_BIT
 
 
 def read_path(reader: CompactReader, values: list[int]) -> None:

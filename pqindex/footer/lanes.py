@@ -240,11 +240,10 @@ class Lanes:
         if header is None:
             return False
         group.cursors += 1
-        kind = header & 15
-        if kind == STOP:
+        if header == STOP:
             group.frames.pop()
             return True
-        delta = header >> 4
+        kind, delta = header & 15, header >> 4
         if delta == 0:
             return False
         field_id = frame.field_id + delta
@@ -302,7 +301,7 @@ class Lanes:
 
     def _skip(self, group: LaneClass, kind: int) -> bool:
         if kind in _BITS:
-            self.integers(group)
+            self.integers(group, bits=_BITS[kind])
         elif kind == BINARY:
             lengths = self.integers(group)
             group.cursors += lengths

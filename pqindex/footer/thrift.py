@@ -18,6 +18,7 @@ from pqindex.errors import BadFileError
 
 MAX_DEPTH: Final = 32
 MAX_VARINT_BYTES: Final = 10
+_MAX_KNOWN_BYTES: Final = 256
 
 STOP: Final = 0
 TRUE: Final = 1
@@ -106,13 +107,14 @@ class CompactReader:
         From every method, when the bytes break the encoding or a bound.
     """
 
-    __slots__ = ("buffer", "file", "part", "position")
+    __slots__ = ("_skipped", "buffer", "file", "part", "position")
 
     def __init__(self, buffer: bytes, position: int = 0, *, file: str, part: str = "footer") -> None:
         self.buffer = buffer
         self.position = position
         self.file = file
         self.part = part
+        self._skipped: dict[int, bytes] = {}
 
     def fail(self, what: str, *, expected: object, found: object) -> NoReturn:
         """Raise the error that says what is wrong at the cursor."""
@@ -233,8 +235,18 @@ class CompactReader:
 
     def skip(self, kind: int, depth: int = 0) -> None:
         """Move past a value of this Thrift type that stands in a struct."""
-        if kind not in (TRUE, FALSE):  # their value is in the field's header
-            self._skip_element(kind, depth)
+        if kind in (TRUE, FALSE):
+            return  # their value is in the field's header
+        # What is skipped is often what was skipped before. The encoding is prefix-free: where the bytes of a whole
+        # value of this type stand, it is that value.
+        start = self.position
+        known = self._skipped.get(kind)
+        if known is not None and self.buffer.startswith(known, start):
+            self.position = start + len(known)
+            return
+        self._skip_element(kind, depth)
+        if self.position - start <= _MAX_KNOWN_BYTES and kind in (LIST, STRUCT):
+            self._skipped[kind] = self.buffer[start : self.position]
 
     def _skip_element(self, kind: int, depth: int) -> None:
         if depth > MAX_DEPTH:

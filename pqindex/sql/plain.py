@@ -81,9 +81,9 @@ def _plain_type(arrow: pa.DataType, duckdb_type: Any, name: str) -> pa.DataType:
     if kind == "struct":
         members = [member for _, member in duckdb_type.children]
         return pa.struct(
-            [
-                pa.field(part.name, _plain_type(part.type, member, name))
-                for part, member in zip(arrow, members, strict=True)
+            [  # DuckDB 1 gives the parts of ROW(...) no names
+                pa.field(part.name or f"element{place}", _plain_type(part.type, member, name))
+                for place, (part, member) in enumerate(zip(arrow, members, strict=True), 1)
             ]
         )
     if kind == "map":

@@ -36,10 +36,10 @@ def decode(cursor: t.CompactReader, kind: int) -> Any:
         return [of, *(decode(cursor, of) for _ in range(size))]
     assert kind == t.STRUCT, kind
     tree: Tree = {}
-    field, kind = cursor.field(0)
-    while kind != t.STOP:
-        tree[field] = (kind, decode(cursor, kind))
-        field, kind = cursor.field(field)
+    field = 0
+    while header := cursor.byte():
+        field = field + (header >> 4) if header >> 4 else cursor.integer()
+        tree[field] = (header & 15, decode(cursor, header & 15))
     return tree
 
 
