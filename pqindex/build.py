@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -35,7 +36,9 @@ from pqindex.sidecar import (
 )
 
 MAX_BATCH_FILES = 256
-MIN_FILES_FOR_PROCESSES = 32
+PROBE_S = 0.5
+WORTH_PROCESSES_S = 4.0
+"""Other processes take a second or two to start; they are started where more than this is left to do."""
 
 Progress = Callable[[int, int, str], None]
 """Called with (files done, files in all, name of the phase)."""
@@ -78,7 +81,7 @@ def build_index(
     files
         Exactly these files below the folder `source`.
     workers
-        Number of processes; by default one for few files, else one a core.
+        Number of processes; by default this one alone, joined by one a core where the source is large.
     progress
         Told how far the build is.
 
@@ -211,24 +214,35 @@ def _scan(
     if workers is not None and workers < 1:
         raise UsageError(f"workers: expected an integer >= 1, found {workers!r}")
     n_files = len(listing.paths)
-    if workers is None:
-        workers = 1 if n_files < MIN_FILES_FOR_PROCESSES else _n_cores()
-    size = max(1, min(MAX_BATCH_FILES, -(-n_files // (workers * 8))))
+    n_processes = _n_cores() if workers is None else workers
+    size = max(1, min(MAX_BATCH_FILES, -(-n_files // (n_processes * 8))))
     batches = [listing.paths[i : i + size] for i in range(0, n_files, size)]
-    scan_options = _scan_options(options)
-    scanned = (
-        (_scan_batch(listing.root, paths, scan_options) for paths in batches)
-        if workers == 1
-        else _scan_in_processes(listing.root, batches, scan_options, workers)
-    )
-    results = []
+    results: list[ScanBatch] = []
     done = 0
-    for paths, result in zip(batches, scanned, strict=True):
+    for result in _scanned(listing.root, batches, _scan_options(options), n_processes, probe=workers is None):
         results.append(result)
-        done += len(paths)
+        done += result.n_files
         if progress is not None:
             progress(done, n_files, "scan")
     return results
+
+
+def _scanned(
+    root: str, batches: Sequence[Sequence[str]], options: ScanOptions, n_processes: int, *, probe: bool
+) -> Iterator[ScanBatch]:
+    """Yield the batches' results in order.
+
+    With `probe`, this process begins alone, and others help only where what is left is worth starting them.
+    """
+    start = time.monotonic()
+    done = 0
+    while done < len(batches) and (n_processes == 1 or probe):
+        yield _scan_batch(root, batches[done], options)
+        done += 1
+        elapsed_s = time.monotonic() - start
+        left_s = elapsed_s / done * (len(batches) - done)
+        probe = elapsed_s < PROBE_S or left_s < WORTH_PROCESSES_S
+    yield from _scan_in_processes(root, batches[done:], options, n_processes)
 
 
 def _n_cores() -> int:
@@ -236,23 +250,39 @@ def _n_cores() -> int:
 
 
 def _scan_in_processes(
-    root: str, batches: Sequence[Sequence[str]], options: ScanOptions, workers: int
+    root: str, batches: Sequence[Sequence[str]], options: ScanOptions, n_processes: int
 ) -> Iterator[ScanBatch]:
-    """Scan in fresh processes; the caller's script is not imported again, so it needs no main guard."""
+    """Scan in fresh processes; the caller's script is not imported again, so it needs no main guard.
+
+    Where a process ends without a word, the files that are left are read one by one, each in a process of its own,
+    and the one that ends it is recorded as a bad file.
+    """
+    if not batches:
+        return
     from loky import ProcessPoolExecutor  # starts nothing, but is not needed where one process does the work
     from loky.process_executor import BrokenProcessPool
 
-    with ProcessPoolExecutor(max_workers=min(workers, len(batches))) as pool:
+    def in_pool(batches: Sequence[Sequence[str]], size: int) -> Iterator[ScanBatch]:
+        pool = ProcessPoolExecutor(max_workers=min(size, len(batches)))
         try:
             yield from pool.map(_scan_batch, [root] * len(batches), batches, [options] * len(batches))
-        except BrokenProcessPool as error:
-            raise BadFileError(
-                f"a process that read the source files below {root} ended without a word",
-                hint="find the file with --workers 1, or check the memory",
-                file=root,
-            ) from error
         finally:
             pool.shutdown(wait=True, kill_workers=True)
+
+    done = 0
+    try:
+        for result in in_pool(batches, n_processes):
+            yield result
+            done += 1
+    except BrokenProcessPool:
+        for path in (path for paths in batches[done:] for path in paths):
+            try:
+                yield from in_pool([[path]], 1)
+            except BrokenProcessPool:
+                empty = _scan_batch(root, [], options)
+                message = f"reading it ended the process (out of memory, or a fault of a library): {path}"
+                empty.skipped.append(Skipped(path=path, reason=BadFileError.reason, message=message))
+                yield empty
 
 
 def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:

@@ -99,6 +99,11 @@ class ScanBatch:
     n_key_reads: int = 0
     n_bytes_read: int = 0
 
+    @property
+    def n_files(self) -> int:
+        """Number of files that were looked at, the skipped ones too."""
+        return int(self.files.num_rows) + len(self.skipped)
+
 
 def read_footer(file: storage.SourceFile, name: str) -> tuple[bytes, int]:
     """Return a source file's footer and its offset.

@@ -52,7 +52,7 @@ FIRST_QUERY = "SELECT * FROM index LIMIT 5"
 )
 @click.option(
     "--files",
-    type=click.File("r", encoding="utf-8"),
+    type=click.File("r", encoding="utf-8", errors="surrogateescape"),
     metavar="FILE",
     help="Index the files that FILE lists, one a line, relative to the folder SOURCE; - is standard input.",
 )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pqindex.errors import BadFileError, UnsupportedFileError
-from pqindex.footer.schema import PHYSICAL_NAMES, Leaf
+from pqindex.footer.schema import PHYSICAL_NAMES, Leaf, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,9 +98,7 @@ def chunk_start(data_page_offset: Int64s, dictionary_page_offset: Int64s) -> Int
     return np.where(has_dictionary, dictionary_page_offset, data_page_offset)
 
 
-def build_chunks(
-    slots: Int64s, n_rows: Int64s, leaves: Sequence[Leaf], *, file: str, footer_offset: int
-) -> Chunks:
+def build_chunks(slots: Int64s, n_rows: Int64s, schema: Schema, *, file: str, footer_offset: int) -> Chunks:
     """Return the chunks that a parser noted, once they are found not to contradict the schema and the file.
 
     Parameters
@@ -109,7 +107,7 @@ def build_chunks(
         What was noted; group by group. Changed in place.
     n_rows : ndarray of int64, shape (row groups,)
         Rows of each row group, none negative.
-    leaves : sequence of Leaf
+    schema : Schema
     file : str
         The file, for messages.
     footer_offset : int
@@ -122,15 +120,20 @@ def build_chunks(
     UnsupportedFileError
         If a chunk lies in another file, as in a `_metadata` summary.
     """
+    shape = (len(n_rows), schema.types.size)
     encrypted = (slots[IS_ENCRYPTED] == 1) | (slots[HAS_METADATA] != 1)
-    plain = ~encrypted
-    _check_against_schema(slots, plain, _Places(file=file, leaves=leaves))
-    _check_numbers(slots, plain, np.repeat(n_rows, len(leaves)), _Places(file=file, leaves=leaves))
-    _check_bytes(slots, plain, footer_offset, _Places(file=file, leaves=leaves))
+    places = _Places(
+        file=file, leaves=schema.leaves, plain=~encrypted.reshape(shape) if encrypted.any() else None
+    )
+    by_group = slots.reshape(N_SLOTS, *shape)
+    _check_against_schema(by_group, schema, places)
+    _check_numbers(by_group, n_rows[:, None], schema, places)
+    _check_bytes(by_group, footer_offset, places)
+    _drop_page_indexes(slots, footer_offset)
     _hide(slots, encrypted)
 
     def facts(slot: int, dtype: type[np.generic] = np.int64) -> Any:
-        return slots[slot].reshape(len(n_rows), len(leaves)).astype(dtype, copy=False)
+        return by_group[slot].astype(dtype, copy=False)
 
     return Chunks(
         data_page_offset=facts(DATA_PAGE_OFFSET),
@@ -144,7 +147,7 @@ def build_chunks(
         offset_index_length=facts(OFFSET_INDEX_LENGTH, np.int32),
         column_index_offset=facts(COLUMN_INDEX_OFFSET),
         column_index_length=facts(COLUMN_INDEX_LENGTH, np.int32),
-        encrypted=encrypted.reshape(len(n_rows), len(leaves)),
+        encrypted=encrypted.reshape(shape),
         null_count=facts(NULL_COUNT),
         min_value_start=facts(MIN_VALUE, np.int32),
         min_value_length=facts(MIN_VALUE_LENGTH, np.int32),
@@ -160,14 +163,25 @@ def build_chunks(
 
 
 _NO_WORDS: Final[Mapping[int, str]] = {}
+_TYPE_WORDS: Final[Mapping[int, str]] = dict(enumerate(PHYSICAL_NAMES))
+# All slots from ENCODINGS to DATA_PAGE_OFFSET; HAS_PATH, among them, has been checked by then.
+_REQUIRED: Final[Mapping[int, str]] = {
+    ENCODINGS: "encodings",
+    CODEC: "codec",
+    NUM_VALUES: "num_values",
+    UNCOMPRESSED_SIZE: "total_uncompressed_size",
+    COMPRESSED_SIZE: "total_compressed_size",
+    DATA_PAGE_OFFSET: "data_page_offset",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Places:
-    """Names the chunk that breaks a rule."""
+    """Names the chunk that breaks a rule; `plain` says which chunks are not encrypted, None for all of them."""
 
     file: str
     leaves: Sequence[Leaf]
+    plain: npt.NDArray[np.bool_] | None
 
     def refuse_any(
         self,
@@ -178,16 +192,25 @@ class _Places:
         found: Int64s,
         words: Mapping[int, str] = _NO_WORDS,
     ) -> None:
-        """Raise for the first chunk that is `broken`; `words` says numbers of `expected` and `found` in words."""
+        """Raise for the first chunk that is `broken`; `words` says numbers of `expected` and `found` in words.
+
+        Arrays have the shape (row groups, leaves), or one that becomes it.
+        """
         if not broken.any():
             return
-        first = int(broken.argmax())
-        row_group, leaf = divmod(first, len(self.leaves))
+        if self.plain is not None:
+            broken = broken & self.plain
+            if not broken.any():
+                return
+        row_group, leaf = (int(number) for number in np.unravel_index(broken.argmax(), broken.shape))
         column = ".".join(self.leaves[leaf].path)
-        right = (
-            expected if isinstance(expected, str) else words.get(int(expected[first]), int(expected[first]))
-        )
-        wrong = words.get(int(found[first]), int(found[first]))
+
+        def word(numbers: Int64s) -> int | str:
+            number = int(np.broadcast_to(numbers, broken.shape)[row_group, leaf])
+            return words.get(number, number)
+
+        right = expected if isinstance(expected, str) else word(expected)
+        wrong = word(found)
         raise BadFileError(
             f"footer contradicts itself, {what}: {self.file}, row group {row_group}, column {column!r};"
             f" expected {right}, found {wrong}",
@@ -199,7 +222,7 @@ class _Places:
         )
 
 
-def _check_against_schema(slots: Int64s, plain: npt.NDArray[np.bool_], places: _Places) -> None:
+def _check_against_schema(slots: Int64s, schema: Schema, places: _Places) -> None:
     in_other_file = slots[FILE_PATH_LENGTH] > 0
     if in_other_file.any():
         raise UnsupportedFileError(
@@ -208,17 +231,15 @@ def _check_against_schema(slots: Int64s, plain: npt.NDArray[np.bool_], places: _
             hint="leave summary files such as _metadata out",
             file=places.file,
         )
-    n_groups = slots.shape[1] // max(len(places.leaves), 1)
-    types = np.tile(np.array([leaf.physical_type for leaf in places.leaves], np.int64), n_groups)
     places.refuse_any(
-        plain & (slots[TYPE] != types),
+        slots[TYPE] != schema.types,
         "the type of a chunk is not its column's",
-        expected=types,
+        expected=schema.types,
         found=slots[TYPE],
-        words=dict(enumerate(PHYSICAL_NAMES)),
+        words=_TYPE_WORDS,
     )
     places.refuse_any(
-        plain & (slots[HAS_PATH] != 1),
+        slots[HAS_PATH] != 1,
         "the path of a chunk is not its column's",
         expected="the path in the schema",
         found=slots[HAS_PATH],
@@ -226,43 +247,33 @@ def _check_against_schema(slots: Int64s, plain: npt.NDArray[np.bool_], places: _
     )
 
 
-def _check_numbers(slots: Int64s, plain: npt.NDArray[np.bool_], n_rows: Int64s, places: _Places) -> None:
-    for slot, name in (
-        (ENCODINGS, "encodings"),
-        (CODEC, "codec"),
-        (NUM_VALUES, "num_values"),
-        (UNCOMPRESSED_SIZE, "total_uncompressed_size"),
-        (COMPRESSED_SIZE, "total_compressed_size"),
-        (DATA_PAGE_OFFSET, "data_page_offset"),
-    ):
-        places.refuse_any(
-            plain & (slots[slot] < 0),
-            f"{name} of a chunk is negative or missing",
-            expected="0 or more",
-            found=slots[slot],
-        )
-    n_groups = slots.shape[1] // max(len(places.leaves), 1)
-    is_flat = np.tile(
-        np.array([leaf.max_repetition_level == 0 for leaf in places.leaves], np.bool_), n_groups
-    )
+def _check_numbers(slots: Int64s, n_rows: Int64s, schema: Schema, places: _Places) -> None:
+    if slots.size and slots[ENCODINGS : DATA_PAGE_OFFSET + 1].min() < 0:
+        for slot, name in _REQUIRED.items():
+            places.refuse_any(
+                slots[slot] < 0,
+                f"{name} of a chunk is negative or missing",
+                expected="0 or more",
+                found=slots[slot],
+            )
     places.refuse_any(
-        plain & is_flat & (slots[NUM_VALUES] != n_rows),
+        schema.is_flat & (slots[NUM_VALUES] != n_rows),
         "num_values of a chunk is not the number of rows of its row group",
         expected=n_rows,
         found=slots[NUM_VALUES],
     )
     places.refuse_any(
-        plain & (slots[NUM_VALUES] < n_rows),
+        slots[NUM_VALUES] < n_rows,
         "a chunk has fewer values than its row group rows",
         expected=n_rows,
         found=slots[NUM_VALUES],
     )
 
 
-def _check_bytes(slots: Int64s, plain: npt.NDArray[np.bool_], footer_offset: int, places: _Places) -> None:
-    # An empty chunk has no bytes, and writers put any offset there.
-    filled = plain & (slots[NUM_VALUES] > 0)
+def _check_bytes(slots: Int64s, footer_offset: int, places: _Places) -> None:
     starts = chunk_start(slots[DATA_PAGE_OFFSET], slots[DICTIONARY_PAGE_OFFSET])
+    # An empty chunk has no bytes, and writers put any offset there.
+    filled = slots[NUM_VALUES] > 0
     places.refuse_any(
         filled & ((starts < FIRST_DATA_BYTE) | (starts >= footer_offset)),
         "a chunk begins outside the data",
@@ -276,19 +287,19 @@ def _check_bytes(slots: Int64s, plain: npt.NDArray[np.bool_], footer_offset: int
         expected=f"an end of at most {footer_offset}",
         found=starts + slots[COMPRESSED_SIZE],
     )
+
+
+def _drop_page_indexes(slots: Int64s, footer_offset: int) -> None:
+    """Make absent what cannot be there: the page index is an extra, and data are read without it."""
     for offset, length in (
         (OFFSET_INDEX_OFFSET, OFFSET_INDEX_LENGTH),
         (COLUMN_INDEX_OFFSET, COLUMN_INDEX_LENGTH),
     ):
-        # The page index is an extra: one that cannot be there counts as absent, and data are read without it.
-        absent = (
-            (slots[offset] < FIRST_DATA_BYTE)
-            | (slots[length] <= 0)
-            | (slots[offset] > footer_offset)
-            | (slots[length] > footer_offset - slots[offset])
-        )
-        slots[offset, absent] = -1
-        slots[length, absent] = 0
+        offsets, lengths = slots[offset], slots[length]
+        absent = (offsets < FIRST_DATA_BYTE) | (lengths <= 0) | (offsets > footer_offset)
+        absent |= lengths > footer_offset - offsets
+        offsets[absent] = -1
+        lengths[absent] = 0
 
 
 def _hide(slots: Int64s, encrypted: npt.NDArray[np.bool_]) -> None:

@@ -176,10 +176,9 @@ def _prove_chain(words: Words, starts: Int64s, ends: Int64s, first: int) -> tupl
 
 def _read_tails(words: Words, starts: Int64s, tails: Lanes) -> bool:
     """Read what the lanes left over of the row groups; False if some of it is corrupt."""
-    footer = words.bytes[: words.n_bytes].tobytes() if (tails.ends < 0).any() else b""
     for group in np.flatnonzero(tails.ends < 0).tolist():
         values = [-1] * N_GROUP_SLOTS
-        reader = CompactReader(footer, int(starts[group]), file="")
+        reader = CompactReader(words.buffer, int(starts[group]), file="")
         try:
             reader.struct({k: v for k, v in GROUP_TABLE.items() if isinstance(v, int)}, values, after_field=1)
         except BadFileError:
@@ -214,7 +213,12 @@ def _are_paths(words: Words, starts: Int64s, lengths: Int64s, encoded_paths: Seq
 _MAX_LIST: Final = 40
 _ENCODING_BITS: Final = np.array(
     [
-        1 << (raw >> 1 if raw % 2 == 0 and raw >> 1 < chunks.UNKNOWN_ENCODING_BIT else chunks.UNKNOWN_ENCODING_BIT)
+        1
+        << (
+            raw >> 1
+            if raw % 2 == 0 and raw >> 1 < chunks.UNKNOWN_ENCODING_BIT
+            else chunks.UNKNOWN_ENCODING_BIT
+        )
         for raw in range(128)
     ],
     np.int64,

@@ -124,7 +124,9 @@ def read_encodings(reader: CompactReader, values: list[int]) -> None:
     size, kind = reader.list_header()
     if size and kind != I32:
         reader.fail("encodings are not numbers", expected=I32, found=kind)
-    bits = _encoding_bits(reader.buffer[reader.position : reader.position + size]) if size < _SHORT_LIST else -1
+    bits = (
+        _encoding_bits(reader.buffer[reader.position : reader.position + size]) if size < _SHORT_LIST else -1
+    )
     if bits >= 0:
         reader.position += size
     else:

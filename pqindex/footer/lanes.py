@@ -9,11 +9,12 @@ more than eight bytes, maps, deep nesting, the end of the buffer): whoever calls
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from pqindex.errors import BadFileError
 from pqindex.footer.thrift import (
     BINARY,
     DOUBLE,
@@ -28,6 +29,7 @@ from pqindex.footer.thrift import (
     STRUCT,
     TRUE,
     UUID,
+    CompactReader,
     Constant,
     Nested,
     Table,
@@ -44,8 +46,11 @@ MIN_LANES: Final = 24
 """Classes of fewer lanes are left over: reading them one by one costs less than a class's steps."""
 
 _MAX_FRAMES: Final = 12
+_MAX_SAME_BYTES: Final = 56
+_STEP_BYTES: Final = 20
+"""What a step moves the cursors at most, unless it says so: a header and a number, or a UUID."""
 _MARGIN: Final = 64
-"""Zero bytes behind the buffer, more than one step can pass the end by before the check that it did."""
+"""Zero bytes behind the buffer, more than a step can pass the end by before the next check."""
 
 _CONTINUE_BITS: Final = np.uint64(0x8080808080808080)
 _VALUE_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
@@ -67,9 +72,10 @@ _BITS: Final = {I16: 16, I32: 32, I64: 64}
 class Words:
     """A buffer that gives the byte, or the eight bytes, at many places at once."""
 
-    __slots__ = ("bytes", "n_bytes", "words")
+    __slots__ = ("buffer", "bytes", "n_bytes", "words")
 
     def __init__(self, buffer: bytes) -> None:
+        self.buffer = buffer
         self.n_bytes = len(buffer)
         padded = buffer + bytes(_MARGIN)
         self.bytes = np.frombuffer(padded, np.uint8)
@@ -130,6 +136,7 @@ class LaneClass:
     lanes: Int64s
     cursors: Int64s
     frames: list[_Frame]
+    n_safe: int = 0  # bytes that every cursor may yet move without a check
 
     def keep(self, wanted: npt.NDArray[np.bool_]) -> None:
         """Leave the other lanes over."""
@@ -155,7 +162,7 @@ class Lanes:
 
     __slots__ = ("_lists", "_work", "ends", "slots", "words")
 
-    def __init__(self, words: Words, slots: Int64s, lists: Mapping[object, ListAction]) -> None:
+    def __init__(self, words: Words, slots: Int64s, lists: Mapping[Any, ListAction]) -> None:
         self.words = words
         self.slots = slots
         self._lists = lists
@@ -191,7 +198,7 @@ class Lanes:
     def integers(self, group: LaneClass, *, bits: int = 64) -> Int64s:
         """Return the unsigned varint at each cursor, and move behind it; lanes with larger ones are left over."""
         first = self.words.bytes[group.cursors]
-        if first.max() < 0x80:
+        if np.maximum.reduce(first) < 0x80:
             group.cursors += 1
             return first.astype(np.int64)
         values, lengths = varints(self.words.words[group.cursors])
@@ -206,7 +213,7 @@ class Lanes:
         """Return the byte that all lanes have at the cursor; where they differ, part the class and return None."""
         found = self.words.bytes[group.cursors + ahead if ahead else group.cursors]
         first = int(found[0])
-        if (found == first).all():
+        if np.count_nonzero(found == first) == len(found):
             return first
         for value in np.flatnonzero(np.bincount(found, minlength=256)):
             part = found == value
@@ -220,15 +227,22 @@ class Lanes:
             return False
         if len(group.frames) > _MAX_FRAMES:
             return False
-        if group.cursors.max() >= self.words.n_bytes:
+        group.n_safe -= _STEP_BYTES
+        if group.n_safe < 0:
             group.keep(group.cursors < self.words.n_bytes)
-            return True
+            if len(group.lanes) == 0:
+                return False
+            group.n_safe = self.words.n_bytes - int(np.maximum.reduce(group.cursors))
         frame = group.frames[-1]
         if isinstance(frame, _Struct):
             return self._read_field(group, frame)
         if isinstance(frame, _ListStart):
             return self._read_list_start(group, frame)
         return self._skip_elements(group, frame)
+
+    def _jump(self, group: LaneClass, lengths: Int64s) -> None:
+        group.cursors += lengths
+        group.n_safe = 0
 
     def put_ends(self, group: LaneClass) -> None:
         """Note that the structs of a class end at its cursors."""
@@ -266,7 +280,7 @@ class Lanes:
             lengths = self.integers(group)
             self.put(action, group, group.cursors)
             self.put(action + 1, group, lengths)
-            group.cursors += lengths
+            self._jump(group, lengths)
         else:
             raw = self.integers(group, bits=_BITS[kind])
             self.put(action, group, (raw >> 1) ^ -(raw & 1))
@@ -286,6 +300,7 @@ class Lanes:
         group.cursors += n_header_bytes
         kind = header & 15
         if frame.read is not None:
+            group.n_safe = 0
             return frame.read(self, group, n_header_bytes, size, kind)
         group.frames.append(_List(size, kind))
         return True
@@ -295,6 +310,7 @@ class Lanes:
         if frame.n_left == 0 or n_bytes is not None:
             group.frames.pop()
             group.cursors += frame.n_left * (n_bytes or 0)
+            group.n_safe = 0
             return True
         group.frames[-1] = _List(frame.n_left - 1, frame.kind)
         return self._skip(group, frame.kind)
@@ -303,14 +319,40 @@ class Lanes:
         if kind in _BITS:
             self.integers(group, bits=_BITS[kind])
         elif kind == BINARY:
-            lengths = self.integers(group)
-            group.cursors += lengths
-        elif kind == STRUCT:
-            group.frames.append(_Struct({}, 0))
-        elif kind in (LIST, SET):
-            group.frames.append(_ListStart(None))
+            self._jump(group, self.integers(group))
+        elif kind in (STRUCT, LIST, SET):
+            self._skip_nested(group, kind)
         elif kind in _FIXED_SIZES:
             group.cursors += _FIXED_SIZES[kind]
         else:
             return False
         return True
+
+    def _skip_nested(self, group: LaneClass, kind: int) -> None:
+        """Skip a struct or a list: at once in the lanes that have the same bytes as the first, by steps in the others.
+
+        The encoding is prefix-free: where the bytes of a whole value of this type stand, it is that value.
+        """
+        frame: _Frame = _Struct({}, 0) if kind == STRUCT else _ListStart(None)
+        start = int(group.cursors[0])
+        reader = CompactReader(self.words.buffer, start, file="")
+        try:
+            reader.skip(kind)
+        except BadFileError:
+            group.frames.append(frame)
+            return
+        length = reader.position - start
+        if length > _MAX_SAME_BYTES:
+            group.frames.append(frame)
+            return
+        same = np.ones(len(group.lanes), np.bool_)
+        for i in range(0, length, 8):
+            unused = np.uint64(8 * max(i + 8 - length, 0))
+            found = self.words.words[group.cursors + i]
+            same &= (found ^ found[0]) << unused == 0
+        if not same.all():
+            others = ~same
+            self._work.append(LaneClass(group.lanes[others], group.cursors[others], [*group.frames, frame]))
+            group.keep(same)
+        group.cursors += length
+        group.n_safe = 0

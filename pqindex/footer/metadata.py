@@ -131,25 +131,58 @@ def _bad_tail(what: str, file: str, expected: str, found: object) -> BadFileErro
     )
 
 
-_VERSION, _N_ROWS, _SCHEMA, _SCHEMA_STOP, _GROUPS = range(5)
-_CREATED_BY, _CREATED_BY_LENGTH, _ORDERS, _ORDERS_STOP, _ARROW, _ARROW_LENGTH = range(5, 11)
-_N_SLOTS: Final = 11
+_VERSION, _N_ROWS, _GROUPS, _CREATED_BY, _CREATED_BY_LENGTH, _ARROW, _ARROW_LENGTH = range(7)
+_N_SLOTS: Final = 7
+
+_N_RECENT: Final = 8
+_MAX_RECENT_BYTES: Final = 1 << 20
+
+
+class _RecentValues:
+    """The last few values of a field that is the same in most files, so as not to walk through them again.
+
+    The encoding is prefix-free: where the bytes of a whole list stand, the list is those bytes. Thread-safe, since a
+    tuple is replaced as a whole.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: tuple[bytes, ...] = ()
+
+    def read_list(self, reader: CompactReader) -> bytes:
+        """Return the bytes of the list that begins here, and move past it."""
+        start = reader.position
+        for known in self._values:
+            if reader.buffer.startswith(known, start):
+                reader.position = start + len(known)
+                return known
+        reader.skip(LIST)
+        value = reader.buffer[start : reader.position]
+        if len(value) <= _MAX_RECENT_BYTES:
+            self._values = (value, *self._values[: _N_RECENT - 1])
+        return value
+
+
+_SCHEMAS: Final = _RecentValues()
+_ORDERS: Final = _RecentValues()
 
 
 class _FileReader(CompactReader):
     """Cursor over a whole FileMetaData, which reads the row groups in passing once it knows the schema."""
 
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "orders", "schema_bytes")
 
     def __init__(self, footer: bytes, *, file: str) -> None:
         super().__init__(footer, file=file)
+        self.schema_bytes: bytes | None = None
+        self.orders: bytes | None = None
         self.groups: tuple[Int64s, Int64s] | None = None
 
-    def read_groups(self, values: list[int]) -> None:
+    def read_groups(self, start: int, schema_bytes: bytes) -> None:
         """Read the row groups, whose place and whose schema are known."""
-        schema_bytes = self.buffer[values[_SCHEMA] : values[_SCHEMA_STOP]]
         paths = parse_schema(schema_bytes, None, file=self.file).encoded_paths
-        start = self.position = values[_GROUPS]
+        self.position = start
         n_groups, _ = self.list_header()
         found = None
         if n_groups * len(paths) >= MIN_COLUMNAR_CHUNKS:
@@ -160,24 +193,23 @@ class _FileReader(CompactReader):
         self.groups = group_slots, chunk_slots
 
 
-def _read_schema(reader: CompactReader, values: list[int]) -> None:
-    values[_SCHEMA] = reader.position
-    reader.skip(LIST)
-    values[_SCHEMA_STOP] = reader.position
+def _read_schema(reader: CompactReader, _values: list[int]) -> None:
+    assert isinstance(reader, _FileReader)  # noqa: S101  # the table below is read by no other
+    reader.schema_bytes = _SCHEMAS.read_list(reader)
 
 
-def _read_orders(reader: CompactReader, values: list[int]) -> None:
-    values[_ORDERS] = reader.position
-    reader.skip(LIST)
-    values[_ORDERS_STOP] = reader.position
+def _read_orders(reader: CompactReader, _values: list[int]) -> None:
+    assert isinstance(reader, _FileReader)  # noqa: S101  # the table below is read by no other
+    reader.orders = _ORDERS.read_list(reader)
 
 
 def _read_row_groups(reader: CompactReader, values: list[int]) -> None:
+    assert isinstance(reader, _FileReader)  # noqa: S101  # the table below is read by no other
     values[_GROUPS] = reader.position
-    if values[_SCHEMA] >= 0 and isinstance(reader, _FileReader):
-        reader.read_groups(values)
-    else:
+    if reader.schema_bytes is None:
         reader.skip(LIST)  # the fields are in another order: `parse_footer` comes back here
+    else:
+        reader.read_groups(reader.position, reader.schema_bytes)
 
 
 _KEY, _KEY_LENGTH, _VALUE, _VALUE_LENGTH = range(4)
@@ -233,16 +265,17 @@ def parse_footer(footer: bytes, *, file: str, file_size: int) -> FileMetadata:
     reader = _FileReader(footer, file=file)
     values = [-1] * _N_SLOTS
     reader.struct(_FILE_TABLE, values)
-    for slot, name in ((_SCHEMA, "schema"), (_N_ROWS, "num_rows"), (_GROUPS, "row groups")):
+    schema_bytes = reader.schema_bytes
+    if schema_bytes is None:
+        reader.fail("it has no schema", expected="a schema", found="none")
+    for slot, name in ((_N_ROWS, "num_rows"), (_GROUPS, "row groups")):
         if values[slot] < 0:
             reader.fail(
                 f"it has no {name}", expected=name, found="none" if values[slot] == -1 else values[slot]
             )
     if reader.groups is None:
-        reader.read_groups(values)
-    schema_bytes = footer[values[_SCHEMA] : values[_SCHEMA_STOP]]
-    orders = footer[values[_ORDERS] : values[_ORDERS_STOP]] if values[_ORDERS] >= 0 else None
-    schema = parse_schema(schema_bytes, orders, file=file)
+        reader.read_groups(values[_GROUPS], schema_bytes)
+    schema = parse_schema(schema_bytes, reader.orders, file=file)
     assert reader.groups is not None  # noqa: S101  # read_groups sets it or raises
     group_slots, chunk_slots = reader.groups
     _check_groups(group_slots, values[_N_ROWS], file)
@@ -255,15 +288,13 @@ def parse_footer(footer: bytes, *, file: str, file_size: int) -> FileMetadata:
         n_rows=values[_N_ROWS],
         created_by=_text(footer, values[_CREATED_BY], values[_CREATED_BY_LENGTH]),
         schema_bytes=schema_bytes,
-        column_orders_bytes=orders,
+        column_orders_bytes=reader.orders,
         arrow_schema=_bytes(footer, values[_ARROW], values[_ARROW_LENGTH]),
         leaves=schema.leaves,
         field_names=schema.field_names,
         group_n_rows=group_slots[N_ROWS],
         group_byte_size=group_slots[TOTAL_BYTE_SIZE],
-        chunks=build_chunks(
-            chunk_slots, group_slots[N_ROWS], schema.leaves, file=file, footer_offset=footer_offset
-        ),
+        chunks=build_chunks(chunk_slots, group_slots[N_ROWS], schema, file=file, footer_offset=footer_offset),
     )
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from pqindex.footer.thrift import (
     BINARY,
     FALSE,
@@ -198,7 +201,7 @@ class Leaf:
     order_defined: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Schema:
     """A parsed schema, shared by all files that have the same bytes.
 
@@ -218,6 +221,10 @@ class Schema:
         Where each leaf's element of the column orders begins and stops in their bytes; empty without them.
     encoded_paths : tuple of bytes
         `path_in_schema` of each leaf as writers encode it.
+    types : ndarray of int64, shape (leaves,)
+        Physical type of each leaf.
+    is_flat : ndarray of bool, shape (leaves,)
+        Whether each leaf has one value a row.
     """
 
     leaves: tuple[Leaf, ...]
@@ -227,6 +234,8 @@ class Schema:
     field_leaves: tuple[tuple[int, int], ...]
     order_spans: tuple[tuple[int, int], ...]
     encoded_paths: tuple[bytes, ...]
+    types: npt.NDArray[np.int64]
+    is_flat: npt.NDArray[np.bool_]
 
 
 # Files of one source share few schemas, and parsing one costs more than reading a chunk's facts.
@@ -316,6 +325,8 @@ def _parse(schema_bytes: bytes, file: str) -> Schema:
         field_leaves=tuple(zip(leaf_starts, [*leaf_starts, len(leaves)][1:], strict=True)),
         order_spans=(),
         encoded_paths=tuple(_encode_path(leaf.path) for leaf in leaves),
+        types=np.array([leaf.physical_type for leaf in leaves], np.int64),
+        is_flat=np.array([leaf.max_repetition_level == 0 for leaf in leaves], np.bool_),
     )
 
 

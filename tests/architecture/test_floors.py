@@ -69,10 +69,20 @@ def test_import_is_light() -> None:
 
 
 def test_public_names_are_loaded_without_torch_and_frames() -> None:
+    """Pandas is not looked for: pyarrow.dataset, which DuckDB reads Arrow data with, brings it where it is installed."""
     loaded = run_python(
         "import sys, pqindex\n"
         "for name in pqindex.__all__: getattr(pqindex, name)\n"
-        "print(*[m for m in ('torch', 'ray', 'pandas', 'polars') if m in sys.modules])"
+        "print(*[m for m in ('torch', 'ray', 'polars') if m in sys.modules])"
+    )
+    assert loaded == ""
+
+
+@pytest.mark.parametrize("module", ["pqindex.reader", "pqindex.torch"])
+def test_what_a_training_worker_imports_is_light(module: str) -> None:
+    loaded = run_python(
+        f"import sys, {module}\n"
+        "print(*[m for m in ('duckdb', 'sqlglot', 'pandas', 'polars', 'click', 'rich') if m in sys.modules])"
     )
     assert loaded == ""
 

@@ -17,7 +17,9 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("spec/**/*.md")])
 
 
 def block(page: str, name: str) -> str:
-    found = re.search(rf"<!-- {name} -->\n```\w+\n(.*?)\n```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    found = re.search(
+        rf"<!-- {name} -->\n```\w+\n(.*?)\n```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL
+    )
     assert found, f"{page} has no block {name!r}"
     return found.group(1)
 
@@ -34,28 +36,45 @@ def data(tmp_path: Path) -> Path:
             for seq_id in range(5 * number, 5 * number + 5):
                 n = seq_id + 1
                 values = [np.full(n, seq_id + i, np.float32) for i in range(3)]
-                writer.write_table(pa.table([[seq_id] * n, np.arange(n, dtype=np.int32), *values], schema=schema))
+                writer.write_table(
+                    pa.table([[seq_id] * n, np.arange(n, dtype=np.int32), *values], schema=schema)
+                )
     return folder
 
 
 def test_the_example_of_readme_runs_as_it_stands(data: Path) -> None:
     example = block("README.md", "example: readme")
-    assert len([line for line in example.splitlines() if line.strip() and not line.lstrip().startswith("#")]) <= 20
+    assert (
+        len([line for line in example.splitlines() if line.strip() and not line.lstrip().startswith("#")])
+        <= 20
+    )
     (data.parent / "example.py").write_text(example, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-W", "error", "example.py"], cwd=data.parent, capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", "example.py"],
+        cwd=data.parent,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 4, done.stdout
-    assert all(re.match(r"torch\.Size\(\[4, \d+, 2\]\) torch\.Size\(\[4, \d+, 1\]\) \[", line) for line in lines)
-    seen = [int(i) for line in lines[:2] for i in re.findall(r"\d+", line[line.rindex("]") - 40 :].rsplit("[", 1)[1])]
+    assert all(
+        re.match(r"torch\.Size\(\[4, \d+, 2\]\) torch\.Size\(\[4, \d+, 1\]\) \[", line) for line in lines
+    )
+    seen = [
+        int(i)
+        for line in lines[:2]
+        for i in re.findall(r"\d+", line[line.rindex("]") - 40 :].rsplit("[", 1)[1])
+    ]
     assert len(seen) >= 4
 
 
 def test_the_commands_of_readme_run_as_they_stand(data: Path) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (commands,) = [b for b in re.findall(r"```sh\n(.*?)\n```", text, re.DOTALL) if b.startswith("pqindex build")]
+    (commands,) = [
+        b for b in re.findall(r"```sh\n(.*?)\n```", text, re.DOTALL) if b.startswith("pqindex build")
+    ]
     for command in commands.splitlines():
         done = subprocess.run(
             command.replace("pqindex ", f"{sys.executable} -m pqindex.cli ", 1),
@@ -89,9 +108,13 @@ def test_every_module_has_its_place_in_the_architecture_page() -> None:
     modules = {p.stem for p in (ROOT / "pqindex").glob("*.py")} | {
         p.parent.name for p in (ROOT / "pqindex").glob("*/__init__.py")
     }
-    assert {m for m in modules if not m.startswith("__")} == set(re.findall(r"`(\w+)`", table.split("|---|---|")[1].split("\n\n")[0])) & modules - {
-        "__init__"
+    named = {
+        name
+        for line in table.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`(\w+)`", line.split("| ")[1])
     }
+    assert {module for module in modules if not module.startswith("__")} <= named
 
 
 def test_the_benchmark_runs() -> None:

@@ -10,7 +10,10 @@ import pytest
 
 import pqindex
 
-SQL = "SELECT seq_id, row_count * 2 AS twice, stats.weight.max AS peak FROM index WHERE row_count >= ? ORDER BY peak DESC"
+SQL = """
+SELECT seq_id, row_count * 2 AS twice, stats.weight.max AS peak
+FROM index WHERE row_count >= ? ORDER BY peak DESC
+"""
 
 
 def identities(source: Path, work: Path, workers: int) -> tuple[str, str, str]:

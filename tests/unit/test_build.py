@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -26,6 +27,10 @@ from pqindex.errors import (
     NullKeyError,
     UsageError,
 )
+from pqindex.scan import ScanBatch, ScanOptions, scan_files
+
+# `pqindex.build` is the function; this is the module.
+build = importlib.import_module("pqindex.build")
 
 Groups = Sequence[Sequence[Any]]
 
@@ -177,7 +182,7 @@ def test_ids_compare_exactly_T30_T34_case_10_12_22_98(
 
 
 def test_null_keys_are_named_with_the_remedy_L10(data: Callable[..., Path]) -> None:
-    source = data({"a.parquet": [rows(1, 2), [(None, 0), (None, 1)], rows(2, 1) + [(None, 1)] + rows(3, 1)]})
+    source = data({"a.parquet": [rows(1, 2), [(None, 0), (None, 1)], [*rows(2, 1), (None, 1), *rows(3, 1)]]})
     with pytest.raises(NullKeyError) as caught:
         pqindex.build(source, order="t")
     error = caught.value
@@ -298,7 +303,7 @@ def test_types_widen_over_files_or_are_refused_by_name_case_5(tmp_path: Path) ->
     assert index.select().seq_ids.equals(pa.array([1, 2**40], pa.int64()))
     assert any("no statistics: column 'v'" in note for note in index.report["notes"])
     pq.write_table(pa.table({"seq_id": pa.array(["x"])}), source / "c.parquet")
-    with pytest.raises(ColumnTypeError, match="int64 in .*string in c.parquet"):
+    with pytest.raises(ColumnTypeError, match=r"int64 in .*string in c.parquet"):
         pqindex.build(source)
 
 
@@ -357,7 +362,7 @@ def test_bad_files_are_an_error_or_skipped_and_recorded_T23_case_37_52(data: Cal
 def test_a_source_of_bad_files_only_is_an_error_in_either_mode(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     for mode in ("error", "skip"):
-        with pytest.raises(BadFileError, match="a.parquet"):
+        with pytest.raises(BadFileError, match=r"a.parquet"):
             pqindex.build(tmp_path / "a.parquet", on_bad_file=mode)
     assert not (tmp_path / "a.pqindex").exists()
 
@@ -367,7 +372,7 @@ def test_a_file_cut_at_every_offset_is_named_case_37(tmp_path: Path) -> None:
     whole = (tmp_path / "whole.parquet").read_bytes()
     for length in range(0, len(whole), 7):
         (tmp_path / "cut.parquet").write_bytes(whole[:length])
-        with pytest.raises(BadFileError, match="cut.parquet"):
+        with pytest.raises(BadFileError, match=r"cut.parquet"):
             pqindex.build(tmp_path / "cut.parquet", index=tmp_path / "i.pqindex")
 
 
@@ -473,3 +478,37 @@ def test_progress_is_told(data: Callable[..., Path]) -> None:
     assert [done for done, _, phase in told if phase == "scan"] == sorted(
         done for done, _, phase in told if phase == "scan"
     )
+
+
+def test_a_process_that_dies_names_the_file_case_38(
+    data: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A death that no `except` sees, as a library's fault or the kernel's memory killer bring it."""
+    source = data({f"{i:02}.parquet": [rows(i, 2)] for i in range(11, 15)})
+    monkeypatch.setattr(build, "_scan_batch", _dying_scan)
+    with pytest.raises(BadFileError, match=r"1 of 4 files .*ended the process.*: 13.parquet"):
+        pqindex.build(source, workers=2)
+    index = pqindex.build(source, workers=2, on_bad_file="skip")
+    assert index.n_sequences == 3
+    assert [s["path"] for s in index.report["skipped"]] == ["13.parquet"]
+
+
+def _dying_scan(root: str, paths: Sequence[str], options: ScanOptions) -> ScanBatch:
+    if "13.parquet" in paths:
+        os._exit(9)
+    return scan_files(root, paths, options)
+
+
+_dying_scan.__module__ = "__main__"  # so that it is sent by value
+
+
+def test_large_sources_get_processes_by_themselves(
+    data: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = data({f"{i:02}.parquet": [rows(i, 2)] for i in range(40)})
+    alone = pqindex.build(source, workers=1)
+    monkeypatch.setattr(build, "PROBE_S", 0.0)
+    monkeypatch.setattr(build, "WORTH_PROCESSES_S", 0.0)
+    monkeypatch.setattr(build, "_n_cores", lambda: 2)
+    helped = pqindex.build(source, index=source.parent / "helped.pqindex")
+    assert helped.content_digest == alone.content_digest

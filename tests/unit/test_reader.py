@@ -218,9 +218,8 @@ def test_threads_share_a_reader_T7_case_64(index: pqindex.Index) -> None:
     wrong: list[int] = []
 
     def work(seed: int) -> None:
-        for i in np.random.default_rng(seed).integers(0, len(single), 200).tolist():
-            if not reader[i].equals(single[i]):
-                wrong.append(i)
+        positions = np.random.default_rng(seed).integers(0, len(single), 200).tolist()
+        wrong.extend(i for i in positions if not reader[i].equals(single[i]))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
     for thread in threads:
@@ -307,7 +306,7 @@ def test_a_file_that_changes_after_construction_is_refused_at_its_first_read(
     data = (source / "5.parquet").read_bytes()
     (source / "5.parquet").unlink()
     (source / "5.parquet").write_bytes(data)
-    with pytest.raises(SourceChangedError, match="since the dataset or reader was made: 5.parquet"):
+    with pytest.raises(SourceChangedError, match=r"since the dataset or reader was made: 5.parquet"):
         reader[-1]
     assert values(reader[1]) == expected(1, index)
 
@@ -325,7 +324,7 @@ def test_corrupt_pages_are_named_with_file_and_row_group(tmp_path: Path) -> None
     path.write_bytes(data)
     with pqindex.Reader(index.select(), columns=["x"]) as reader:
         assert reader[0].num_rows == 50
-        with pytest.raises(pqindex.BadFileError, match="a.parquet, row group 1"):
+        with pytest.raises(pqindex.BadFileError, match=r"a.parquet, row group 1"):
             reader[1]
     manifest = index.select().pin(tmp_path / "m.manifest.parquet")
     assert manifest.verify().ok
