@@ -297,8 +297,9 @@ class Index:
         return manifests.verify_files(files)
 
     def close(self) -> None:
-        """Free the database of the index; a later query makes it again."""
+        """Free the database of the index; a later query makes a new one."""
         self._database.close()
+        self._database = Database(self._sidecar)
 
     def _chunk_source(self, files: SourceFiles) -> ChunkSource:
         return chunk_source(self._sidecar, files)

@@ -326,7 +326,9 @@ def _sequences_table(
         is_group = (n_segments == 1) & is_whole
         stats = scan.group_stats.combine_chunks().take(pa.array(runs.group[first], mask=~is_group))
         columns["stats"] = pa.StructArray.from_arrays(
-            [_one_array(column) for column in stats.columns], names=stats.column_names, mask=pa.array(~is_group)
+            [_one_array(column) for column in stats.columns],
+            names=stats.column_names,
+            mask=pa.array(~is_group),
         )
     stats_types = {f.name: f.type.field("min").type for f in scan.group_stats.schema}
     schema = sequences_schema(runs.seq_id.type, runs.order_min.type, stats_types)

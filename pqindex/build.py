@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -263,9 +264,12 @@ def _scan_in_processes(
     from loky.process_executor import BrokenProcessPool
 
     def in_pool(batches: Sequence[Sequence[str]], size: int) -> Iterator[ScanBatch]:
-        pool = ProcessPoolExecutor(max_workers=min(size, len(batches)))
+        pool = ProcessPoolExecutor(
+            max_workers=min(size, len(batches)), initializer=_leave_interrupts_to_the_parent
+        )
         try:
-            yield from pool.map(_scan_batch, [root] * len(batches), batches, [options] * len(batches))
+            for future in [pool.submit(_scan_batch, root, paths, options) for paths in batches]:
+                yield future.result()
         finally:
             pool.shutdown(wait=True, kill_workers=True)
 
@@ -283,6 +287,10 @@ def _scan_in_processes(
                 message = f"reading it ended the process (out of memory, or a fault of a library): {path}"
                 empty.skipped.append(Skipped(path=path, reason=BadFileError.reason, message=message))
                 yield empty
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:

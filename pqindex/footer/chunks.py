@@ -133,7 +133,7 @@ def build_chunks(slots: Int64s, n_rows: Int64s, schema: Schema, *, file: str, fo
     _hide(slots, encrypted)
 
     def facts(slot: int, dtype: type[np.generic] = np.int64) -> Any:
-        return by_group[slot].astype(dtype, copy=False)
+        return by_group[slot].astype(dtype)  # a copy, since a view would keep all slots alive
 
     return Chunks(
         data_page_offset=facts(DATA_PAGE_OFFSET),

@@ -17,7 +17,7 @@ import numpy as np
 from pqindex.errors import BadFileError
 from pqindex.footer import chunks
 from pqindex.footer.groups import CHUNK_TABLE, GROUP_TABLE, METADATA_TABLE, N_GROUP_SLOTS, read_encodings
-from pqindex.footer.lanes import MIN_LANES, LaneClass, Lanes, Words, varint_lengths
+from pqindex.footer.lanes import LaneClass, Lanes, Words, varint_lengths
 from pqindex.footer.thrift import (
     BINARY,
     I32,
@@ -43,7 +43,8 @@ _FILE_OFFSET: Final = 2 << 4 | I64  # the first field of a ColumnChunk that has 
 _METADATA: Final = 1 << 4 | STRUCT  # the one behind it
 _TYPE: Final = 1 << 4 | I32  # the first field of a ColumnMetaData
 _ENCODINGS: Final = 1 << 4 | LIST  # the one behind it
-_MIN_CHUNK_BYTES: Final = 16
+_MIN_CHUNK_BYTES: Final = 20
+_MANY_FALSE: Final = 1000
 
 
 def _read_path_span(reader: CompactReader, values: list[int]) -> None:
@@ -57,6 +58,13 @@ _LANE_CHUNK_TABLE: Final[Table] = {
     **CHUNK_TABLE,
     key(3, STRUCT): Nested(_LANE_METADATA_TABLE, chunks.HAS_METADATA),
 }
+
+
+def _refuse_list(reader: CompactReader, _values: list[int]) -> None:
+    reader.fail("a row group lists its chunks twice", expected="once", found="twice")
+
+
+_TAIL_TABLE: Final[Table] = {**GROUP_TABLE, key(1, LIST): _refuse_list}
 
 
 def read_groups_columnar(
@@ -77,7 +85,8 @@ def read_groups_columnar(
         return None
     words = Words(footer)
     starts = _guess(words)
-    if len(starts) < n_groups * n_leaves:
+    # Few places are false, unless somebody made them.
+    if not n_groups * n_leaves <= len(starts) <= 2 * n_groups * n_leaves + _MANY_FALSE:
         return None
     lanes = Lanes(words, np.full((_N_SLOTS, len(starts)), -1, np.int64), _LISTS)
     ends = lanes.read(starts, _LANE_CHUNK_TABLE, after_field=2)
@@ -96,7 +105,7 @@ def read_groups_columnar(
     group_slots, stop = groups
     if not _are_paths(words, slots[_PATH].reshape(shape), slots[_PATH_LENGTH].reshape(shape), encoded_paths):
         return None
-    slots[chunks.HAS_PATH] = np.where(slots[chunks.HAS_METADATA] == 1, 1, -1)
+    slots[chunks.HAS_PATH] = np.where(slots[_PATH] >= 0, 1, -1)
     return group_slots, slots[: chunks.N_SLOTS], stop
 
 
@@ -156,7 +165,7 @@ def _prove_chain(words: Words, starts: Int64s, ends: Int64s, first: int) -> tupl
     n_groups, n_leaves = starts.shape
     head = bytes([1 << 4 | LIST]) + encode_list_header(n_leaves, STRUCT)
     tails = Lanes(words, np.full((N_GROUP_SLOTS, n_groups), -1, np.int64), {})
-    group_ends = tails.read(np.ascontiguousarray(ends[:, -1]), GROUP_TABLE, after_field=1)
+    group_ends = tails.read(np.ascontiguousarray(ends[:, -1]), _TAIL_TABLE, after_field=1)
     if not _read_tails(words, ends[:, -1], tails):
         return None
     group_starts = np.concatenate(([first], group_ends[:-1]))
@@ -180,7 +189,7 @@ def _read_tails(words: Words, starts: Int64s, tails: Lanes) -> bool:
         values = [-1] * N_GROUP_SLOTS
         reader = CompactReader(words.buffer, int(starts[group]), file="")
         try:
-            reader.struct({k: v for k, v in GROUP_TABLE.items() if isinstance(v, int)}, values, after_field=1)
+            reader.struct(_TAIL_TABLE, values, after_field=1)
         except BadFileError:
             return False
         tails.slots[:, group] = values
@@ -244,7 +253,7 @@ def _lane_path(lanes: Lanes, group: LaneClass, n_header_bytes: int, size: int, k
         return False
     lanes.put(_PATH, group, group.cursors - n_header_bytes)
     for _ in range(size):
-        if group.cursors.max() >= lanes.words.n_bytes or len(group.lanes) < MIN_LANES:
+        if len(group.lanes) == 0 or group.cursors.max() >= lanes.words.n_bytes:
             return False
         lengths = lanes.integers(group)
         group.cursors += lengths

@@ -45,12 +45,11 @@ _ABSENT: Final = [-1] * chunks.N_SLOTS
 class _GroupReader(CompactReader):
     """Cursor that knows which columns come, and keeps what it has read of them."""
 
-    __slots__ = ("chunk_slots", "group_slots", "leaf", "n_chunks", "paths")
+    __slots__ = ("chunk_slots", "group_slots", "n_chunks", "paths")
 
     def __init__(self, buffer: bytes, position: int, paths: Sequence[bytes], *, file: str) -> None:
         super().__init__(buffer, position, file=file)
         self.paths = paths
-        self.leaf = 0
         self.n_chunks = -1
         # Grown by what is read, never by a number that the file says.
         self.group_slots = array("q")
@@ -110,7 +109,7 @@ def _read_chunks(reader: CompactReader, _values: list[int]) -> None:
         reader.fail("a row group lists its chunks twice", expected="once", found="twice")
     reader.n_chunks = n_chunks
     for leaf in range(min(n_chunks, len(reader.paths))):
-        reader.leaf = leaf
+        reader.context = leaf
         values = _ABSENT.copy()
         reader.struct(CHUNK_TABLE, values)
         reader.chunk_slots.extend(values)
@@ -154,7 +153,7 @@ def _encoding_bit(encoding: int) -> int:
 def read_path(reader: CompactReader, values: list[int]) -> None:
     """Read the path of a chunk and note whether it is that of its column."""
     assert isinstance(reader, _GroupReader)  # noqa: S101  # the table below is read by no other
-    expected = reader.paths[reader.leaf]
+    expected = reader.paths[reader.context]
     if reader.buffer.startswith(expected, reader.position):
         # Thrift values are prefix-free: a value that begins with these bytes is these bytes.
         reader.position += len(expected)

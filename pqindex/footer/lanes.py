@@ -350,7 +350,11 @@ class Lanes:
             unused = np.uint64(8 * max(i + 8 - length, 0))
             found = self.words.words[group.cursors + i]
             same &= (found ^ found[0]) << unused == 0
-        if not same.all():
+        n_same = np.count_nonzero(same)
+        if n_same < MIN_LANES:
+            group.frames.append(frame)
+            return
+        if n_same < len(same):
             others = ~same
             self._work.append(LaneClass(group.lanes[others], group.cursors[others], [*group.frames, frame]))
             group.keep(same)

@@ -20,7 +20,7 @@ TAIL_BYTES: Final = 8
 """What to read from the end of a file: the footer's length and the magic number."""
 
 MAX_FOOTER_BYTES: Final = 1 << 30
-MIN_COLUMNAR_CHUNKS: Final = 32
+MIN_COLUMNAR_CHUNKS: Final = 48
 """From so many chunks on, all of them at once is faster than one after another."""
 
 _MAGIC: Final = b"PAR1"

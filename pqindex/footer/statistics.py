@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 # These logical types have the bytewise unsigned order of their bytes.
 _BYTEWISE: Final = frozenset({"string", "enum", "json", "bson", "uuid"})
+_MAX_FIXED_BYTES: Final = 1 << 28
 _NUMBER_DTYPES: Final = {INT32: "<i4", INT64: "<i8", FLOAT: "<f4", DOUBLE: "<f8"}
 
 
@@ -61,6 +62,7 @@ class Bounds:
     ----------
     min, max : pyarrow.Array, length (row groups)
         In the column's Arrow type (the values' type of a dictionary, the storage of an extension); null is unknown.
+        Of type null for fixed-size values so wide that an array of them would take more than 256 MB.
     null_count : pyarrow.Array of int64, length (row groups)
         Null is unknown.
     exact : ndarray of bool, shape (row groups,)
@@ -136,6 +138,9 @@ def bounds(metadata: FileMetadata, leaf_index: int) -> Bounds:
     kind = _leaf_kinds(SchemaRecord.from_metadata(metadata))[leaf_index]
     faults = _faults(metadata, leaf, kind)
     null_count, is_all_null = _null_counts(metadata, leaf_index, faults)
+    if leaf.type_length * metadata.n_row_groups > _MAX_FIXED_BYTES:
+        # Such an array would take the width for every null in it, and the width is only a number in the file.
+        return _unknown(pa.null(), null_count)
     native = None if "bounds" in faults else _native_type(leaf)
     if native is None or pt.is_null(kind.data_type):
         return _unknown(kind.data_type, null_count)

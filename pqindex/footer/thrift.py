@@ -101,19 +101,27 @@ class CompactReader:
     part : str
         What the buffer holds, for messages.
 
+    Attributes
+    ----------
+    position : int
+        The cursor.
+    context : int
+        What is being read, as a number of the caller's: in the same context the same unknown fields are expected.
+
     Raises
     ------
     BadFileError
         From every method, when the bytes break the encoding or a bound.
     """
 
-    __slots__ = ("_skipped", "buffer", "file", "part", "position")
+    __slots__ = ("_skipped", "buffer", "context", "file", "part", "position")
 
     def __init__(self, buffer: bytes, position: int = 0, *, file: str, part: str = "footer") -> None:
         self.buffer = buffer
         self.position = position
         self.file = file
         self.part = part
+        self.context = 0
         self._skipped: dict[int, bytes] = {}
 
     def fail(self, what: str, *, expected: object, found: object) -> NoReturn:
@@ -237,16 +245,20 @@ class CompactReader:
         """Move past a value of this Thrift type that stands in a struct."""
         if kind in (TRUE, FALSE):
             return  # their value is in the field's header
+        if depth or kind not in (LIST, STRUCT):
+            self._skip_element(kind, depth)
+            return
         # What is skipped is often what was skipped before. The encoding is prefix-free: where the bytes of a whole
         # value of this type stand, it is that value.
         start = self.position
-        known = self._skipped.get(kind)
+        place = self.context << 4 | kind
+        known = self._skipped.get(place)
         if known is not None and self.buffer.startswith(known, start):
             self.position = start + len(known)
             return
         self._skip_element(kind, depth)
-        if self.position - start <= _MAX_KNOWN_BYTES and kind in (LIST, STRUCT):
-            self._skipped[kind] = self.buffer[start : self.position]
+        if self.position - start <= _MAX_KNOWN_BYTES:
+            self._skipped[place] = self.buffer[start : self.position]
 
     def _skip_element(self, kind: int, depth: int) -> None:
         if depth > MAX_DEPTH:
@@ -259,16 +271,19 @@ class CompactReader:
             self.span()
         elif kind in (LIST, SET):
             size, kind = self.list_header()
-            for _ in range(size):
-                self._skip_element(kind, depth + 1)
+            n_bytes = _FIXED_SIZES.get(kind)
+            if n_bytes is not None:
+                self._move(size * n_bytes)
+            else:
+                for _ in range(size):
+                    self._skip_element(kind, depth + 1)
         elif kind == MAP:
             self._skip_map(depth)
         else:
             n_bytes = _FIXED_SIZES.get(kind)
             if n_bytes is None:
                 self.fail("a value has an unknown type", expected="a Thrift type, 1 to 13", found=kind)
-            self._check_left(n_bytes, "a value")
-            self.position += n_bytes
+            self._move(n_bytes)
 
     def _skip_struct(self, depth: int) -> None:
         buffer = self.buffer
@@ -299,22 +314,24 @@ class CompactReader:
                 self._skip_element(kinds >> 4, depth + 1)
                 self._skip_element(kinds & 15, depth + 1)
 
+    def _move(self, n_bytes: int) -> None:
+        self._check_left(n_bytes, "a value")
+        self.position += n_bytes
+
     def _check_left(self, size: int, what: str) -> None:
         left = len(self.buffer) - self.position
         if size > left:
             self.fail(f"{what} is too large", expected=f"at most {left}, the bytes left", found=size)
 
 
-def encode_varint(value: int, *, width: int = 1) -> bytes:
-    """Return `value` as a varint, padded to at least `width` bytes.
+def encode_varint(value: int) -> bytes:
+    """Return an unsigned number as a varint.
 
-    Padding (leading zero groups) is legal, and lets a number of a template be replaced in place.
-
-    >>> encode_varint(300).hex(), encode_varint(1, width=3).hex()
-    ('ac02', '818000')
+    >>> encode_varint(300).hex()
+    'ac02'
     """
     groups: list[int] = []
-    while value >= 0x80 or len(groups) + 1 < width:
+    while value >= 0x80:
         groups.append(value & 0x7F | 0x80)
         value >>= 7
     groups.append(value)

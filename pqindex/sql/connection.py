@@ -18,7 +18,7 @@ from pqindex.sql.engine import DUCKDB_MAJOR, Answer, Connection, OutOfTimeError,
 from pqindex.sql.guard import CheckedQuery
 from pqindex.sql.hints import did_you_mean, query_error
 from pqindex.sql.plain import has_floats, is_loadable, loadable_table, plain_answer
-from pqindex.sql.tree import Node, first_line
+from pqindex.sql.tree import first_line
 
 COPY_BELOW_ROWS = 1_000_000
 """Relations of fewer rows are copied into DuckDB: 10 to 30 times faster to filter, for about 100 bytes a row."""
@@ -110,7 +110,7 @@ class LockedDatabase:
             query.sql,
             checked_parameters(query.parameters, params),
             relations=query.relations,
-            document=query.document,
+            query=query,
         )
         return plain_answer(answer.table, answer.types)
 
@@ -121,11 +121,11 @@ class LockedDatabase:
         *,
         relations: Iterable[str] = (),
         n_threads: int | None = None,
-        document: Node | None = None,
+        query: CheckedQuery | None = None,
     ) -> Answer:
-        """Run any text and return DuckDB's answer: for this package, after the guard, and for tests of the lock.
+        """Run one SELECT that the guard has not seen: for what this package wraps around checked queries.
 
-        The text runs in a transaction that cannot write, in a database that can reach no file.
+        It runs in a transaction that cannot write, in a database that can reach no file.
 
         Parameters
         ----------
@@ -135,8 +135,8 @@ class LockedDatabase:
             The relations that it names, to be loaded first.
         n_threads : int, optional
             By default the database's own number.
-        document : dict, optional
-            Its tree, for better errors.
+        query : CheckedQuery, optional
+            What it was made of, for better errors.
         """
         self._check_process()
         wanted = []
@@ -152,7 +152,7 @@ class LockedDatabase:
         with self._engines.lock:
             engine = self._engines.get(self.threads if n_threads is None else n_threads)
             engine.load(wanted)
-            return self._run(engine, sql, params, wanted, document)
+            return self._run(engine, sql, params, wanted, query)
 
     def _run(
         self,
@@ -160,7 +160,7 @@ class LockedDatabase:
         sql: str,
         params: Parameters,
         relations: list[_Relation],
-        document: Node | None,
+        query: CheckedQuery | None,
     ) -> Answer:
         schemas = {relation.name: relation.schema for relation in relations}
         try:
@@ -180,7 +180,9 @@ class LockedDatabase:
             engine.connection.is_usable = False
             raise QueryError(f"DuckDB failed: {first_line(error)}") from error
         except duckdb.Error as error:
-            raise query_error(error, document=document, schemas=schemas) from error
+            if query is None:
+                raise query_error(error, schemas=schemas) from error
+            raise query_error(error, schemas=schemas, sql=query.sql, document=query.document) from error
 
     def close(self) -> None:
         """Free the database, or, for one made by `with_relations`, the relations that it added."""

@@ -95,12 +95,17 @@ def _without_trailing_comments(text: str) -> str:
 
 
 def statement_text(sql: str) -> str:
-    """Return the text of the only statement, without semicolons before and behind it."""
+    """Return the text of the only statement, without semicolons behind it and with blanks for those before it.
+
+    So every place in it stays where it was.
+    """
     encoded = sql.encode()
     starts = duckdb.tokenize(sql)
     first = next((place for place, _ in starts if encoded[place : place + 1] != b";"), len(encoded))
     semicolons = [place for place, _ in starts if place > first and encoded[place : place + 1] == b";"]
-    return encoded[first : semicolons[0] if semicolons else len(encoded)].decode().strip()
+    stop = semicolons[0] if semicolons else len(encoded)
+    before = encoded[:first].replace(b";", b" ")
+    return (before + encoded[first:stop]).decode().rstrip()
 
 
 def refuse_match_operators(sql: str, *, n_bitwise_not: int) -> None:

@@ -136,7 +136,7 @@ class Connection:
     def fetch_read_only(
         self, sql: str, params: Parameters = None, *, timeout_s: float | None = None
     ) -> Answer:
-        """Run one statement in a transaction that cannot write, and undo what is left of it.
+        """Run one SELECT in a transaction that cannot write, and undo what is left of it.
 
         It runs in a thread of its own while this one waits, so that Ctrl-C and the clock stop it: DuckDB itself
         does not hear signals while it works.
@@ -146,7 +146,7 @@ class Connection:
         OutOfTimeError
             If it ran longer than `timeout_s`.
         duckdb.Error
-            As DuckDB raises it.
+            As DuckDB raises it, and for text that is not one SELECT, before it is run.
         """
         work = _Work(self, sql, params)
         work.start()
@@ -161,6 +161,18 @@ class Connection:
         if work.error is not None:
             raise work.error
         return work.answer
+
+    def check_select(self, sql: str) -> None:
+        """Refuse text that is not one SELECT, whatever let it through: COMMIT would end a transaction.
+
+        Raises
+        ------
+        duckdb.InvalidInputException
+            If it is something else.
+        """
+        kinds = [statement.type for statement in self.duckdb.extract_statements(sql)]
+        if kinds != [duckdb.StatementType.SELECT]:
+            raise duckdb.InvalidInputException(f"one SELECT is allowed, found {len(kinds)} statements")
 
     def create_table(self, name: str, data: Any) -> None:
         """Copy Arrow data into a table, rows in their order."""
@@ -183,7 +195,7 @@ class Connection:
 
 
 class _Work(threading.Thread):
-    """One statement in a read-only transaction, in a thread of its own."""
+    """One SELECT in a read-only transaction, in a thread of its own."""
 
     def __init__(self, connection: Connection, sql: str, params: Parameters) -> None:
         super().__init__(name="pqindex-sql", daemon=True)
@@ -197,6 +209,7 @@ class _Work(threading.Thread):
     def run(self) -> None:
         """Keep the answer or the error, and say that it is done."""
         try:
+            self._connection.check_select(self._sql)
             self._connection.duckdb.execute("BEGIN TRANSACTION READ ONLY")
             try:
                 self.answer = self._connection.fetch(self._sql, self._params)

@@ -46,7 +46,7 @@ class CheckedQuery:
     dialect : str
         The dialect that it was given in.
     sql : str
-        DuckDB's text of it, without semicolons: what runs.
+        DuckDB's text of it, without semicolons: what runs. Places in `document` are places in it.
     document : dict
         DuckDB's tree of `sql`. Never changed in place.
     relations : tuple of str
@@ -126,6 +126,7 @@ def check_query(sql: str, *, relations: Mapping[str, pa.Schema], dialect: str = 
             hint="use DuckDB 1.4 or 2.0",
             found=repr(error),
         ) from error
+    walk.judge_values()
     refuse_match_operators(translated, n_bitwise_not=walk.n_bitwise_not)
     return CheckedQuery(
         text=sql,
@@ -214,7 +215,6 @@ class _Walk:
             visits[holds](value, ctes)
             # Reversed, so that the walk goes in the order of the text and the first fault is the one told.
             self._pending[behind:] = reversed(self._pending[behind:])
-        self._judge_values()
 
     # -- fields ------------------------------------------------------------------------------------------------
 
@@ -299,15 +299,13 @@ class _Walk:
                     found=verb,
                 )
             raise self._unknown(kind, node)
+        fields = dict(node)
+        inside = self._ctes(fields.pop("cte_map"), ctes)
+        if kind == "RECURSIVE_CTE_NODE":
+            self._push(Holds.NODE, fields.pop("left"), inside)
         if kind in {"RECURSIVE_CTE_NODE", "CTE_NODE"}:
-            inside = ctes | {node["cte_name"].lower()}
-            definition = "left" if kind == "RECURSIVE_CTE_NODE" else "query"
-            self._push(Holds.NODE, node[definition], ctes)
-            rest = {name: value for name, value in node.items() if name != definition}
-            self._fields({**rest, "cte_map": {"map": []}}, shape, kind, inside)
-            self._ctes(node["cte_map"], ctes)
-        else:
-            self._fields({**node, "cte_map": {"map": []}}, shape, kind, self._ctes(node["cte_map"], ctes))
+            inside |= {node["cte_name"].lower()}
+        self._fields(fields, shape, kind, inside)
         self._limits(node["modifiers"])
 
     def _ctes(self, cte_map: Node, ctes: frozenset[str]) -> frozenset[str]:
@@ -405,8 +403,9 @@ class _Walk:
         if kind in {"FUNCTION", "WINDOW"}:
             self._function(node)
         elif kind == "COLUMN_REF":
-            if len(node["column_names"]) == 1:
-                self._values.append((node["column_names"][0].lower(), node))
+            name = node["column_names"][0].lower()
+            if len(node["column_names"]) == 1 and name in VOLATILE_VALUES | SESSION_VALUES:
+                self._values.append((name, node))
         elif kind == "TYPE":
             self._type_name(node["type_name"], node)
         self._fields(node, shape, kind, ctes)
@@ -422,18 +421,17 @@ class _Walk:
         if name in VOLATILE_FUNCTIONS or (name == "age" and len(arguments) + on_a_value < 2):
             self.volatile[name] = None
 
-    def _judge_values(self) -> None:
+    def judge_values(self) -> None:
         """Judge names like `current_date`, which are functions unless a column has the name."""
-        columns = {
-            name.lower() for relation in self.relations for name in self._schemas[relation].names
-        } | self._aliases
+        if not self._values:
+            return
+        columns = {name.lower() for relation in self.relations for name in self._schemas[relation].names}
         for name, node in self._values:
-            if name in columns:
+            if name in columns or name in self._aliases:
                 continue
-            if name in VOLATILE_VALUES:
-                self.volatile[name] = None
-            elif name in SESSION_VALUES:
+            if name in SESSION_VALUES:
                 raise self._refused_function(name, node, "")
+            self.volatile[name] = None
 
     def _type(self, logical: Node, node: Node) -> None:
         """Check a type as DuckDB 1 writes it: an id, and details that may hold types."""
@@ -441,8 +439,9 @@ class _Walk:
         while pending:
             part = pending.pop()
             info = part.get("type_info") or {}
-            named = {"USER": "user_type_name", "UNBOUND": "name"}.get(part["id"])  # as DuckDB 1.4 and 1.5 write it
-            self._type_name(info.get(named, part["id"]) if named else part["id"], node)
+            # DuckDB 1.4 writes a type that it does not know as USER, 1.5 as UNBOUND.
+            name = {"USER": info.get("user_type_name"), "UNBOUND": info.get("name")}.get(part["id"])
+            self._type_name(str(name or part["id"]), node)
             if info.get("catalog") or info.get("schema"):
                 raise self._unknown("CAST.schema", node)
             if "child_type" in info:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from pqindex.errors import QueryError
-from pqindex.sql.tree import Node, columns_in, first_line
+from pqindex.sql.tree import Node, columns_in, first_line, where_in
 
 MOST_NAMES = 40
 
@@ -23,7 +23,6 @@ _COLUMN = re.compile(
 )
 _MEMBER = re.compile(r'Could not find key "(?P<member>.+?)" in struct')
 _TABLE = re.compile(r'Referenced table "(?P<table>.+?)" not found')
-_LINE = re.compile(r"LINE (\d+): ")
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
@@ -57,68 +56,72 @@ def _paths(field: pa.Field, prefix: str) -> Iterator[str]:
 
 
 def query_error(
-    error: duckdb.Error, *, document: Node | None, schemas: Mapping[str, pa.Schema]
+    error: duckdb.Error, *, schemas: Mapping[str, pa.Schema], sql: str = "", document: Node | None = None
 ) -> QueryError:
-    """Return an error of DuckDB as one that names what is missing and what there is.
+    """Return an error of DuckDB as one that names what is missing, where, and what there is.
 
     Parameters
     ----------
     error : duckdb.Error
         What DuckDB raised while it bound or ran a query.
-    document : dict or None
-        The query's tree, to name a missing struct member with its whole path.
     schemas : mapping of str to pyarrow.Schema
         The relations that the query sees.
+    sql : str
+        The query's text, to name the place.
+    document : dict, optional
+        The query's tree, to find the place, and the whole path of a missing struct member.
     """
     text = str(error)
-    line = _LINE.search(text)
-    where = f" (line {line[1]})" if line and line[1] != "1" else ""
+    columns = list(columns_in(document))
     column = _COLUMN.search(text)
     if column is not None:
         name = next(value for key, value in column.groupdict().items() if value and key != "table")
-        table = column.groupdict().get("table")
-        return _no_column(name, table, where, schemas)
+        place = next((at for parts, at in columns if parts[-1].lower() == name.lower()), None)
+        return _no_column(name, column.groupdict().get("table"), where_in(sql, place), schemas)
     member = _MEMBER.search(text)
     if member is not None:
-        return _no_member(member["member"], where, document, schemas)
+        return _no_member(member["member"], sql, columns, schemas)
     missing = _TABLE.search(text)
     if missing is not None:
         name = missing["table"]
+        place = next((at for parts, at in columns if name.lower().startswith(parts[0].lower())), None)
         return QueryError(
-            f"no table or struct {name!r} in the query{where}{did_you_mean(name, [*schemas, *_all_paths(schemas)])}",
-            hint=f"there are: {', '.join(schemas)}",
+            f"no table or struct {name!r} in the query{where_in(sql, place)}"
+            f"{did_you_mean(name, [*schemas, *_all_paths(schemas)])}",
+            hint=_what_there_is(schemas),
             name=name,
         )
-    return QueryError(f"the query fails: {first_line(error)}{where}")
+    return QueryError(f"the query fails: {first_line(error)}")
 
 
 def _no_column(name: str, table: str | None, where: str, schemas: Mapping[str, pa.Schema]) -> QueryError:
     paths = _all_paths(schemas)
-    of = f" in {table!r}" if table else ""
-    near = near_names(name, paths)
     return QueryError(
-        f"no column {name!r}{of}{where}{did_you_mean(name, paths)}",
+        f"no column {name!r}{f' in {table!r}' if table else ''}{where}{did_you_mean(name, paths)}",
         hint=_what_there_is(schemas),
         column=name,
-        near=near,
+        near=near_names(name, paths),
     )
 
 
-def _no_member(name: str, where: str, document: Node | None, schemas: Mapping[str, pa.Schema]) -> QueryError:
+def _no_member(
+    name: str, sql: str, columns: Iterable[tuple[Sequence[str], int | None]], schemas: Mapping[str, pa.Schema]
+) -> QueryError:
     paths = _all_paths(schemas)
     known = {path.lower() for path in paths}
-    asked = name
-    for parts in columns_in(document):
+    members = [path for path in paths if "." in path]
+    asked, place = name, None
+    for parts, at in columns:
         path = _struct_path(parts, known)
         if path is not None and path.split(".")[-1].lower() == name.lower():
-            asked = path
-    near = near_names(asked, [path for path in paths if "." in path])
+            asked, place = path, at
+            break
     return QueryError(
-        f"no member {name!r} in a struct{f', asked for as {asked}' if asked != name else ''}{where}"
-        f"{did_you_mean(asked, [path for path in paths if '.' in path])}",
+        f"no member {name!r} in a struct{f', asked for as {asked}' if asked != name else ''}"
+        f"{where_in(sql, place)}{did_you_mean(asked, members)}",
         hint=_what_there_is(schemas),
         column=asked,
-        near=near,
+        near=near_names(asked, members),
     )
 
 

@@ -87,7 +87,7 @@ def run_selection(
         total=duplicates == "keep",
     )
     text = wrapping.text(query)
-    answer = database.run_unchecked(text, values, relations=relations, n_threads=1, document=query.document)
+    answer = database.run_unchecked(text, values, relations=relations, n_threads=1, query=query)
     table = plain_answer(answer.table, answer.types)
     names = [id_column if number == ids else name for number, name in enumerate(table.column_names)]
     table = table.rename_columns(names)
@@ -107,7 +107,7 @@ class _Shape:
 
 
 def _described(database: LockedDatabase, query: CheckedQuery, values: Parameters) -> _Shape:
-    return _describe(database, f"DESCRIBE ({query.sql}\n)", values, query.relations, query.document)
+    return _describe(database, f"DESCRIBE ({query.sql}\n)", values, query.relations, query)
 
 
 def _described_relation(database: LockedDatabase, name: str) -> _Shape:
@@ -119,9 +119,9 @@ def _describe(
     sql: str,
     values: Parameters,
     relations: Sequence[str],
-    document: Node | None,
+    query: CheckedQuery | None,
 ) -> _Shape:
-    table = database.run_unchecked(sql, values, relations=relations, n_threads=1, document=document).table
+    table = database.run_unchecked(sql, values, relations=relations, n_threads=1, query=query).table
     return _Shape(names=tuple(table.column(0).to_pylist()), types=tuple(table.column(1).to_pylist()))
 
 

@@ -330,6 +330,8 @@ def _refusal(document: Node, names: list[str], sql: str) -> QueryError:
             hint="a query reads the index; build, refresh and pin are how things are written",
             found=kind,
         )
+    if message.startswith("Mixing named and positional parameters"):
+        return QueryError("the query mixes numbered and named parameters", hint="use ? or $name, not both")
     if document.get("error_type") == "not implemented":
         return QueryError(
             f"only SELECT is allowed: {message}", hint="a query reads the index and never changes anything"
@@ -459,14 +461,14 @@ def where_in(sql: str, place: int | None) -> str:
     return f": line {line}, column {column}"
 
 
-def columns_in(value: Any) -> Iterator[tuple[str, ...]]:
-    """Yield the parts of every column that a tree names, such as ``("stats", "price", "max")``."""
+def columns_in(value: Any) -> Iterator[tuple[tuple[str, ...], int | None]]:
+    """Yield the parts of every column that a tree names, such as ``("stats", "price", "max")``, and its place."""
     if isinstance(value, list):
         for part in value:
             yield from columns_in(part)
     elif isinstance(value, dict):
         if value.get("class") == "COLUMN_REF":
-            yield tuple(value["column_names"])
+            yield tuple(value["column_names"]), value.get("query_location")
         else:
             for part in value.values():
                 yield from columns_in(part)

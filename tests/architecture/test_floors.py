@@ -69,7 +69,7 @@ def test_import_is_light() -> None:
 
 
 def test_public_names_are_loaded_without_torch_and_frames() -> None:
-    """Pandas is not looked for: pyarrow.dataset, which DuckDB reads Arrow data with, brings it where it is installed."""
+    """Pandas is not looked for: pyarrow.dataset, through which DuckDB sees Arrow data, brings it if it is there."""
     loaded = run_python(
         "import sys, pqindex\n"
         "for name in pqindex.__all__: getattr(pqindex, name)\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import decimal
 import io
@@ -10,6 +11,7 @@ import sys
 import tracemalloc
 from functools import cache
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +26,16 @@ from pqindex.footer import (
     FileMetadata,
     SchemaRecord,
     bounds,
+    lanes,
+    metadata,
     parse_footer,
+    parse_schema,
     read_group,
     read_tail,
 )
+from pqindex.footer.columnar import read_groups_columnar
+from pqindex.footer.groups import read_groups
+from pqindex.footer.thrift import encode_integer
 
 # -- tables ---------------------------------------------------------------------------------------------------
 
@@ -267,6 +275,57 @@ def _peak_bytes(footer: bytes, size: int) -> int:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak
+
+
+@given(MUTATIONS, st.sampled_from([1, 4, lanes.MIN_LANES]))
+@settings(max_examples=300)
+def test_all_chunks_at_once_is_the_same_or_no_answer(
+    mutations: list[tuple[int, str, bytes]], min_lanes: int
+) -> None:
+    """Whatever the bytes, the columnar parser gives what the other one gives, or leaves it to that one."""
+    position, paths = _groups_of_sample()
+    data = sample()
+    offset, length = read_tail(data[-8:], file_size=len(data), file="a")
+    good = data[offset : offset + length]
+    footer = good[:position] + mutated(good[position:], mutations)
+    with mock.patch.object(lanes, "MIN_LANES", min_lanes):
+        fast = read_groups_columnar(footer, position, paths, file="a")
+    if fast is not None:
+        slow = read_groups(footer, position, paths, file="a")
+        assert np.array_equal(fast[0], slow[0])
+        assert np.array_equal(fast[1], slow[1])
+        assert fast[2] == slow[2]
+
+
+@given(files(), st.sampled_from([1, lanes.MIN_LANES]))
+@settings(max_examples=60)
+def test_all_chunks_at_once_reads_what_pyarrow_writes(data: bytes, min_lanes: int) -> None:
+    offset, length = read_tail(data[-8:], file_size=len(data), file="a")
+    with (
+        mock.patch.object(lanes, "MIN_LANES", min_lanes),
+        mock.patch.object(metadata, "MIN_COLUMNAR_CHUNKS", 1),
+    ):
+        fast = parse_footer(data[offset : offset + length], file="a", file_size=len(data))
+    slow = parse(data)
+    for field in dataclasses.fields(fast.chunks):
+        assert np.array_equal(getattr(fast.chunks, field.name), getattr(slow.chunks, field.name))
+
+
+@cache
+def _groups_of_sample() -> tuple[int, tuple[bytes, ...]]:
+    """Where the row groups of the sample's footer begin, and the paths of its columns."""
+    data = sample()
+    offset, length = read_tail(data[-8:], file_size=len(data), file="a")
+    footer = data[offset : offset + length]
+    meta = parse(data)
+    start = footer.index(encode_integer(100), footer.index(meta.schema_bytes) + len(meta.schema_bytes))
+    paths = parse_schema(meta.schema_bytes, None, file="a").encoded_paths
+    position = start + len(encode_integer(100)) + 1
+    assert read_groups(footer, position, paths, file="a")[0].tolist() == [
+        meta.group_n_rows.tolist(),
+        meta.group_byte_size.tolist(),
+    ]
+    return position, paths
 
 
 @given(st.binary(max_size=200))

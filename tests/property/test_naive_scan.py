@@ -82,7 +82,10 @@ def layouts(draw: st.DrawFn) -> Layout:
     kinds = draw(st.lists(st.sampled_from(sorted(FEATURES)), min_size=2, max_size=2))
     # PyArrow cannot read back nested columns under an empty name without its own schema.
     nested = ("list", "fixed_list", "struct")
-    kinds = ["string" if name == "" and kind in nested else kind for name, kind in zip(names[1:3], kinds, strict=True)]
+    kinds = [
+        "string" if name == "" and kind in nested else kind
+        for name, kind in zip(names[1:3], kinds, strict=True)
+    ]
     groups = cuts(draw, sum(lengths), 10)
     if draw(st.booleans()):
         groups = lengths.copy()

@@ -88,6 +88,7 @@ def check(path: Path, name: str) -> dict[str, Any]:
     except PqindexError as error:
         return {"refused": str(error), "names_file": name in str(error)}
     report: dict[str, Any] = {"differs": [], "n_read": 0, "n_bounds": 0, "created_by": meta.created_by}
+    compare_parsers(meta, data[offset : offset + length], len(data), report)
     try:
         compare_footers(meta, path, report)
         if path.name != NOT_READ:
@@ -95,6 +96,26 @@ def check(path: Path, name: str) -> dict[str, Any]:
     except PqindexError as error:
         report["unreadable"] = str(error)
     return report
+
+
+def compare_parsers(meta: Any, footer: bytes, file_size: int, report: dict[str, Any]) -> None:
+    """Read the row groups one field after another and all at once: the facts must be the same."""
+    import dataclasses
+    from unittest import mock
+
+    import numpy as np
+
+    from pqindex.footer import lanes, metadata
+
+    for min_chunks, min_lanes in ((1, 1), (1, lanes.MIN_LANES), (1 << 40, 1)):
+        with (
+            mock.patch.object(metadata, "MIN_COLUMNAR_CHUNKS", min_chunks),
+            mock.patch.object(lanes, "MIN_LANES", min_lanes),
+        ):
+            other = metadata.parse_footer(footer, file="a", file_size=file_size)
+        for field in dataclasses.fields(other.chunks):
+            if not np.array_equal(getattr(other.chunks, field.name), getattr(meta.chunks, field.name)):
+                report["differs"].append(f"{field.name} by the other parser")
 
 
 def compare_footers(meta: Any, path: Path, report: dict[str, Any]) -> None:

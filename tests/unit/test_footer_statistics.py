@@ -309,6 +309,13 @@ def test_a_number_outside_its_type_is_unknown() -> None:
     assert found(with_bounds(pa.decimal128(19, 0), [(digits, digits)])) == [(None, None)]
 
 
+def test_a_width_that_is_only_a_number_allocates_nothing_case_37() -> None:
+    meta = with_bounds(pa.binary(4), [(b"abcd", b"abcd")] * 3)
+    wide = replace(meta, leaves=tuple(replace(leaf, type_length=2**31 - 1) for leaf in meta.leaves))
+    got = bounds(wide, 0)
+    assert (got.min.type, got.min.null_count, got.exact.tolist()) == (pa.null(), 3, [False] * 3)
+
+
 def test_a_null_count_that_cannot_be_is_unknown_case_25() -> None:
     meta = with_bounds(
         pa.int64(), [(int64(1), int64(2))] * 4, null_count=[-1, 11, 10, 3], num_values=[10, 10, 10, 10]

@@ -34,10 +34,17 @@ def reader(data: bytes) -> CompactReader:
     return CompactReader(data, file="a.parquet")
 
 
+def padded(varint: bytes, width: int) -> bytes:
+    """The same number in at least `width` bytes: leading zero groups are legal."""
+    while len(varint) < width:
+        varint = varint[:-1] + bytes([varint[-1] | 0x80, 0])
+    return varint
+
+
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**32, 2**63 - 1, 2**64 - 1])
 @pytest.mark.parametrize("width", [1, 2, 10])
 def test_a_varint_is_read_as_it_was_written_padded_or_not(value: int, width: int) -> None:
-    encoded = encode_varint(value, width=width)
+    encoded = padded(encode_varint(value), width)
     cursor = reader(encoded)
     assert cursor.varint() == value
     assert cursor.position == len(encoded) >= width
