@@ -37,6 +37,7 @@ def build(
     trust_statistics: bool = True,
     on_bad_file: str = "error",
     statistics: Sequence[str] | None = None,
+    pages: str = "auto",
     files: Sequence[storage.PathLike] | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
@@ -74,6 +75,9 @@ def build(
     statistics : list of str, optional
         Columns whose bounds become ``stats.<column>.min`` and ``.max``; by default all flat columns of files that
         have at most 64 of them.
+    pages : {"auto", "never", "always"}
+        Of which row groups the places of the pages are recorded, so that a part of them can be read: by default of
+        those that are not one whole sequence.
     files : list of paths, optional
         Exactly these files below the folder `source`.
     workers : int, optional
@@ -106,6 +110,7 @@ def build(
         trust_statistics=trust_statistics,
         on_bad_file=on_bad_file,
         statistics=None if statistics is None else tuple(statistics),
+        pages=pages,
     )
     return Index(build_index(source, options, index=index, files=files, workers=workers, progress=progress))
 
@@ -384,6 +389,7 @@ class Selection:
             content_digest=self._index.content_digest,
             seed=seed,
             overwrite=overwrite,
+            index=self._index.path,
             notes={"snapshot": self._index.snapshot, "writer": info["writer"]},
         )
         return load_manifest(path, root=self._index.root)
@@ -492,14 +498,17 @@ class Manifest:
         return manifests.verify_files(self._loaded.files, self._read_all if deep else None)
 
     def read_plan(self, columns: Sequence[str] | None = None, *, staleness: str = "error") -> ReadPlan:
-        """Resolve the sequences and some columns to byte places; the footers of the source files are parsed."""
+        """Resolve the sequences and some columns to byte places.
+
+        Where the index that was asked is still there, it knows them; else the footers of the source files are parsed.
+        """
         names = None if columns is None else tuple(columns)
         return resolve(
             self._loaded.places,
             self._loaded.files,
             names,
             selection_digest=self.digest,
-            known=None,
+            known=chunk_source_of_manifest(self._loaded),
             staleness=staleness,
             origin=(_resolve_manifest, (self.path, self.root, self.digest, names, staleness)),
         )
@@ -515,6 +524,20 @@ class Manifest:
                 except PqindexError as error:
                     problems.append(Problem.of(error, error.facts.get("file", self.path)))
             return reader.stats()["groups"], problems
+
+
+def chunk_source_of_manifest(loaded: LoadedManifest) -> ChunkSource | None:
+    """Return what the index of a manifest knows, None where it is gone or is another one by now."""
+    hint, number = loaded.notes.get("index"), loaded.notes.get("snapshot")
+    if not isinstance(hint, str) or not isinstance(number, int):
+        return None
+    path = os.path.normpath(os.path.join(os.path.dirname(loaded.path), hint))
+    try:
+        sidecar = open_sidecar(path, number)
+        same = sidecar.snapshot.content_digest == loaded.header.content_digest
+        return chunk_source(sidecar, loaded.files) if same else None
+    except PqindexError:
+        return None
 
 
 def _resolve_manifest(

@@ -116,6 +116,8 @@ def build_index(
     }
     if segments.num_rows:
         tables["segments"] = segments
+    if scan.pages.num_rows:
+        tables["pages"] = scan.pages
     if progress is not None:
         progress(len(listing.paths), len(listing.paths), "write")
     snapshot = Snapshot(
@@ -150,6 +152,7 @@ def _validate_options(options: BuildOptions) -> None:
         "check": ("footer", "keys"),
         "layout": ("any", "one-per-row-group"),
         "on_bad_file": ("error", "skip"),
+        "pages": ("auto", "never", "always"),
     }
     for name, allowed in choices.items():
         found = getattr(options, name)
@@ -197,6 +200,7 @@ def _scan_options(options: BuildOptions) -> ScanOptions:
         check_order=options.order is not None and (options.check == "keys" or options.join),
         trust_statistics=options.trust_statistics,
         statistics=options.statistics,
+        pages=options.pages,
     )
 
 
@@ -302,7 +306,9 @@ def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:
         ((b.runs.schema.field("order_min").type, _first(b)) for b in batches), column=options.order or ""
     )
     schemas: dict[SchemaRecord, int] = {}
-    merged: dict[str, list[pa.Table]] = {name: [] for name in ("files", "row_groups", "chunks", "runs")}
+    merged: dict[str, list[pa.Table]] = {
+        name: [] for name in ("files", "row_groups", "chunks", "pages", "runs")
+    }
     n_files = 0
     for batch in batches:
         numbers = [schemas.setdefault(schema, len(schemas)) for schema in batch.schemas]
@@ -311,7 +317,7 @@ def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:
             at = files.column_names.index("schema_no")
             numbered = pa.array(numbers, pa.int32()).take(files.column("schema_no").combine_chunks())
             files = files.set_column(at, files.field(at), numbered)
-        tables = {"files": files, "row_groups": batch.row_groups, "chunks": batch.chunks, "runs": batch.runs}
+        tables = {"files": files, **{name: getattr(batch, name) for name in merged if name != "files"}}
         for name, table in tables.items():
             moved = pc.add(table.column("file_id"), pa.scalar(n_files, pa.int32()))
             merged[name].append(table.set_column(0, table.field(0), moved))
@@ -325,6 +331,7 @@ def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:
         files=pa.concat_tables(merged["files"]),
         row_groups=pa.concat_tables(_cast(t, ("key_min", "key_max"), key_type) for t in merged["row_groups"]),
         chunks=pa.concat_tables(merged["chunks"]),
+        pages=pa.concat_tables(merged["pages"]),
         runs=runs,
         group_stats=_merge_stats(batches, notes),
         schemas=list(schemas),

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from pqindex.digest import canonical_json, sha256_hex
 from pqindex.errors import DocumentInvalidError, UnsupportedFeatureError, UnsupportedVersionError
 from pqindex.footer import SchemaRecord
-from pqindex.format import FORMAT_NAME, FORMAT_VERSION, READER_FEATURES, TABLES, table_path
+from pqindex.format import FORMAT_NAME, FORMAT_VERSION, OPTIONAL_TABLES, READER_FEATURES, TABLES, table_path
 
 MAX_SEED = 2**53
 """Seeds are below this, so that every reader of JSON has them exactly."""
@@ -151,6 +151,7 @@ OPTIONS: Mapping[str, Shape] = {
     "trust_statistics": _flag,
     "on_bad_file": _one_of("error", "skip"),
     "statistics": _names_or_null,
+    "pages": _one_of("auto", "never", "always"),
 }
 
 TOTALS = ("n_files", "n_row_groups", "n_rows", "n_sequences", "n_segments", "n_skipped_rows")
@@ -298,6 +299,9 @@ class BuildOptions:
         ``"error"`` or ``"skip"``.
     statistics : tuple of str or None
         Columns whose footer bounds are kept; None is the default rule.
+    pages : str
+        For which row groups the places of pages are kept: ``"auto"``, those that are not one whole sequence;
+        ``"never"``; ``"always"``. No part of the identity, since it changes only what a read costs.
     """
 
     unit: str = "key"
@@ -310,11 +314,18 @@ class BuildOptions:
     trust_statistics: bool = True
     on_bad_file: str = "error"
     statistics: tuple[str, ...] | None = None
+    pages: str = "auto"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object of the options."""
         value = {f.name: getattr(self, f.name) for f in fields(self)}
         value["statistics"] = None if self.statistics is None else list(self.statistics)
+        return value
+
+    def identity(self) -> dict[str, Any]:
+        """Return the options that belong to the identity of an index, as a JSON object."""
+        value = self.to_json()
+        del value["pages"]
         return value
 
     @classmethod
@@ -472,7 +483,7 @@ class Snapshot:
         problems = [
             f"parts[{i}].tables.{table}: missing"
             for i, part in enumerate(value["parts"])
-            for table in sorted(set(TABLES) - {"segments"} - set(part["tables"]))
+            for table in sorted(set(TABLES) - OPTIONAL_TABLES - set(part["tables"]))
         ]
         if problems:
             raise _invalid(name, problems)

@@ -24,7 +24,8 @@ SNAPSHOT_NAME = re.compile(r"^(\d{8})\.snapshot\.json$")
 PARTS_FOLDER = "parts"
 MAX_SNAPSHOT_BYTES = 1 << 28
 
-TABLES = ("files", "row_groups", "sequences", "segments", "chunks")
+TABLES = ("files", "row_groups", "sequences", "segments", "chunks", "pages")
+OPTIONAL_TABLES = frozenset({"segments", "pages"})
 
 
 def snapshot_name(number: int) -> str:
@@ -93,6 +94,18 @@ CHUNK_FACTS: Mapping[str, pa.DataType] = {
 CHUNKS = pa.schema(
     [_required("file_id", pa.int32()), _required("row_group", pa.int32())]
     + [_required(name, _list_of(data_type)) for name, data_type in CHUNK_FACTS.items()]
+)
+
+
+PAGES = pa.schema(
+    [
+        _required("file_id", pa.int32()),
+        _required("row_group", pa.int32()),
+        _required("leaf", pa.int32()),
+        _required("offset", _list_of(pa.int64())),
+        _required("length", _list_of(pa.int32())),
+        _required("first_row", _list_of(pa.int64())),
+    ]
 )
 
 

@@ -82,6 +82,15 @@ class LRU(Generic[K, V]):
                     self.evictions += 1
             return value
 
+    def set(self, key: K, value: V) -> None:
+        """Keep a value in place of what the key had; not for values with a size."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while self._is_over():
+                self._values.popitem(last=False)
+                self.evictions += 1
+
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:

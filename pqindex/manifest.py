@@ -142,6 +142,7 @@ def pin(
     content_digest: str,
     seed: int | None,
     overwrite: bool,
+    index: str,
     notes: Mapping[str, Any],
 ) -> None:
     """Write a manifest; it is whole or absent.
@@ -176,6 +177,7 @@ def pin(
         **notes,
         "canonical_sql": asked.query.canonical,
         "root": os.path.relpath(files.root, os.path.dirname(path)).replace(os.sep, "/"),
+        "index": os.path.relpath(index, os.path.dirname(path)).replace(os.sep, "/"),
     }
     table = _rows(places)
     metadata = {

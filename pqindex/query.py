@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pqindex.digest import table_digest
 from pqindex.footer import chunk_start
 from pqindex.places import Places, SourceFiles, expand_ranges
-from pqindex.readplan import ChunkSource
+from pqindex.readplan import PAGE_FACTS, ChunkSource, KnownPages
 from pqindex.sidecar import Sidecar, open_sidecar, snapshot_numbers
 from pqindex.sql import RANK_COLUMN, CheckedQuery, LockedDatabase, attached_tables, check_query, run_selection
 
@@ -227,9 +227,24 @@ def chunk_source(sidecar: Sidecar, files: SourceFiles) -> ChunkSource:
         start = chunk_start(data, dictionary)
         return stops, {"start": start, "length": length, "num_values": num_values, "codec": codec}
 
+    def pages(file_no: Any, row_group: Any) -> KnownPages:
+        table = sidecar.pages
+        there = base[table.column("file_id").to_numpy()] + table.column("row_group").to_numpy()
+        group = pc.index_in(pa.array(there), value_set=pa.array(rows(file_no, row_group)))
+        chosen = table.filter(group.is_valid())
+        lists = {name: chosen.column(name).combine_chunks() for name in PAGE_FACTS}
+        stops = np.concatenate([[0], np.cumsum(lists["offset"].value_lengths().to_numpy())]).astype(np.int64)
+        return KnownPages(
+            group=group.drop_null().to_numpy(zero_copy_only=False).astype(np.int64),
+            leaf=chosen.column("leaf").to_numpy().astype(np.int64),
+            stops=stops,
+            places={name: values.flatten().to_numpy().astype(np.int64) for name, values in lists.items()},
+        )
+
     return ChunkSource(
         schemas=sidecar.snapshot.schemas,
         schema_of_file=sidecar.files.column("schema_no").to_numpy()[file_ids],
         group_n_rows=group_n_rows,
         facts=facts,
+        pages=pages,
     )

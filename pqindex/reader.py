@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -14,7 +15,15 @@ import pyarrow as pa
 
 from pqindex import storage
 from pqindex.errors import SelectionIndexError, SourceChangedError, UsageError
-from pqindex.footer import ChunkPlaces, Projection, read_group
+from pqindex.footer import (
+    ChunkPlaces,
+    PagePlaces,
+    Projection,
+    RowRange,
+    plan_row_range,
+    read_group,
+    read_row_range,
+)
 from pqindex.lru import LRU
 from pqindex.readplan import ReadPlan, open_plan, share
 
@@ -40,14 +49,33 @@ class Source(Protocol):
         ...
 
 
-@dataclass(slots=True, kw_only=True)
+MAX_REMEMBERED_GROUPS = 4096
+"""Of so many row groups a process remembers how many bytes of their pages it has read."""
+
+COUNTERS = (
+    "reads",
+    "groups",
+    "page_reads",
+    "ranges",
+    "bytes",
+    "opens",
+    "fallback_no_pages",
+    "fallback_old_writer",
+    "fallback_group_is_cheaper",
+)
+
+
 class _Counters:
-    reads: int = 0
-    groups: int = 0
-    ranges: int = 0
-    bytes: int = 0
-    opens: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    """What was read so far, by name; thread-safe."""
+
+    def __init__(self) -> None:
+        self.values = dict.fromkeys(COUNTERS, 0)
+        self._lock = threading.Lock()
+
+    def count(self, name: str, n: int = 1) -> None:
+        """Add to one counter."""
+        with self._lock:
+            self.values[name] += n
 
 
 class _Process:
@@ -58,6 +86,7 @@ class _Process:
         self.files: LRU[int, storage.SourceFile] = LRU(max_items=max_open_files)
         self.groups: LRU[int, pa.Table] = LRU(max_bytes=group_cache_bytes, size_of=lambda table: table.nbytes)
         self.projections: dict[int, Projection] = {}
+        self.spent: LRU[int, int] = LRU(max_items=MAX_REMEMBERED_GROUPS)
         self.counters = _Counters()
 
 
@@ -147,8 +176,7 @@ class Reader:
         """Return the rows of one sequence; negative positions count from the end."""
         number = self._position(position)
         process = self._own_process()
-        with process.counters.lock:
-            process.counters.reads += 1
+        process.counters.count("reads")
         segments = range(int(self._plan.segment_stops[number]), int(self._plan.segment_stops[number + 1]))
         tables = [self._segment(process, segment) for segment in segments]
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
@@ -184,18 +212,15 @@ class Reader:
     def stats(self) -> dict[str, int]:
         """Return what this process has read so far, by name.
 
-        ``reads`` sequences, ``groups`` row groups decoded, ``ranges`` and ``bytes`` asked of the files, ``opens``
-        and ``open_files``, ``footer_reads`` (always 0), ``handle_hits``, ``group_cache_hits``, ``group_cache_bytes``.
+        ``reads``: sequences. ``groups``: row groups decoded whole. ``page_reads``: parts of row groups read through
+        their pages. ``ranges`` and ``bytes``: asked of the files. ``opens`` and ``open_files``; ``footer_reads``,
+        always 0. ``handle_hits``, ``group_cache_hits``, ``group_cache_bytes``. ``fallback_...``: why a part of a row
+        group was not read through pages (none are known; an old writer's chunks; the whole group is cheaper by now).
         """
         process = self._own_process()
-        counters = process.counters
         return {
-            "reads": counters.reads,
-            "groups": counters.groups,
-            "ranges": counters.ranges,
-            "bytes": counters.bytes,
+            **process.counters.values,
             "footer_reads": 0,
-            "opens": counters.opens,
             "open_files": len(process.files),
             "handle_hits": process.files.hits,
             "group_cache_hits": process.groups.hits,
@@ -240,8 +265,70 @@ class Reader:
             return self._read_group(process, group)
         table = process.groups.get(group)
         if table is None:
+            wanted = self._cheaper_row_range(process, group, start, stop)
+            if wanted is not None:
+                return self._read_rows(process, group, wanted)
             table = process.groups.put(group, self._read_group(process, group))
         return table.slice(start, stop - start)
+
+    def _cheaper_row_range(self, process: _Process, group: int, start: int, stop: int) -> RowRange | None:
+        """Return the pages to read for some rows of a row group, or None where the whole group is the better read.
+
+        The whole group is read, and kept, once the pages that were read of it would have paid for it: who asks for
+        a few sequences of a group pays for their pages, who asks for its neighbours pays for the group once more at
+        most (the rule of renting skis).
+        """
+        plan = self._plan
+        chunks = slice(int(plan.chunk_stops[group]), int(plan.chunk_stops[group + 1]))
+        page_stops = plan.page_stops[chunks.start : chunks.stop + 1].tolist()
+        if page_stops[0] == page_stops[-1]:
+            process.counters.count("fallback_no_pages")
+            return None
+        places = self._places(chunks)
+        projection = self._projection(process, int(plan.schema_of_file[plan.group_file[group]]))
+        if projection.padding:
+            process.counters.count("fallback_old_writer")
+            return None
+        wanted = plan_row_range(
+            projection,
+            places,
+            [self._pages(a, b) for a, b in pairwise(page_stops)],
+            n_rows=int(plan.group_n_rows[group]),
+            row_start=start,
+            row_stop=stop,
+        )
+        group_bytes = int(places.length.sum())
+        spent = process.spent.get(group) or 0
+        if spent + wanted.n_bytes > group_bytes and group_bytes <= self._group_cache_bytes:
+            process.counters.count("fallback_group_is_cheaper")
+            return None
+        process.spent.set(group, spent + wanted.n_bytes)
+        return wanted
+
+    def _places(self, chunks: slice) -> ChunkPlaces:
+        return ChunkPlaces(**{name: values[chunks] for name, values in self._plan.chunks.items()})
+
+    def _pages(self, first: int, stop: int) -> PagePlaces | None:
+        if first == stop:
+            return None
+        return PagePlaces(**{name: values[first:stop] for name, values in self._plan.pages.items()})
+
+    def _read_rows(self, process: _Process, group: int, wanted: RowRange) -> pa.Table:
+        """Return some rows of a row group through the pages that hold them."""
+        plan = self._plan
+        file_no = int(plan.group_file[group])
+        schema_no = int(plan.schema_of_file[file_no])
+        table = read_row_range(
+            plan.schemas[schema_no],
+            self._projection(process, schema_no),
+            self._places(slice(int(plan.chunk_stops[group]), int(plan.chunk_stops[group + 1]))),
+            wanted,
+            self._range_reader(process, file_no),
+            file=plan.paths[file_no].as_py(),
+            row_group=int(plan.group_row_group[group]),
+        )
+        process.counters.count("page_reads")
+        return self._conform(table, table.num_rows)
 
     def _read_group(self, process: _Process, group: int) -> pa.Table:
         """Return a row group's projected columns, in the asked order and with the types of the schema."""
@@ -254,15 +341,14 @@ class Reader:
             return self._conform(None, int(plan.group_n_rows[group]))
         table = read_group(
             projection,
-            ChunkPlaces(**{name: values[chunks] for name, values in plan.chunks.items()}),
+            self._places(chunks),
             self._range_reader(process, file_no),
             n_rows=int(plan.group_n_rows[group]),
             file_size=int(plan.footprints[file_no, 0]),
             file=plan.paths[file_no].as_py(),
             row_group=int(plan.group_row_group[group]),
         )
-        with process.counters.lock:
-            process.counters.groups += 1
+        process.counters.count("groups")
         return self._conform(table, table.num_rows)
 
     def _projection(self, process: _Process, schema_no: int) -> Projection:
@@ -294,9 +380,8 @@ class Reader:
         counters = process.counters
 
         def read_ranges(ranges: list[tuple[int, int]]) -> list[bytes]:
-            with counters.lock:
-                counters.ranges += len(ranges)
-                counters.bytes += sum(length for _, length in ranges)
+            counters.count("ranges", len(ranges))
+            counters.count("bytes", sum(length for _, length in ranges))
             return file.read_ranges(ranges)
 
         return read_ranges
@@ -306,8 +391,7 @@ class Reader:
         plan = self._plan
         path = plan.paths[file_no].as_py()
         file = storage.SourceFile(storage.join(plan.root, path))
-        with process.counters.lock:
-            process.counters.opens += 1
+        process.counters.count("opens")
         facts = file.facts
         found = (facts.size_bytes, facts.mtime_ns, facts.ctime_ns, facts.inode)
         expected = tuple(plan.footprints[file_no].tolist())

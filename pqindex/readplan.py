@@ -34,10 +34,13 @@ from pqindex.errors import (
     UsageError,
 )
 from pqindex.footer import ChunkPlaces, FileMetadata, SchemaRecord, parse_footer
-from pqindex.places import Places, SourceFiles
+from pqindex.places import Places, SourceFiles, expand_ranges
 
 PLACE_FACTS = ("start", "length", "num_values", "codec")
 """What a read needs to know of a column chunk; see `footer.ChunkPlaces`."""
+
+PAGE_FACTS = ("offset", "length", "first_row")
+"""What a read needs to know of a page; see `footer.PagePlaces`."""
 
 STALENESS = ("error", "warn", "ignore")
 _HEADER_KEY = b"pqindex.read_plan"
@@ -65,12 +68,42 @@ class ChunkSource:
     facts : callable
         From (file_no, row_group) arrays to (stops, facts): `facts[name][stops[i]:stops[i + 1]]` are the values of
         row group i, one a leaf column of its file.
+    pages : callable
+        From (file_no, row_group) arrays to the page places that are known of those row groups.
     """
 
     schemas: tuple[SchemaRecord, ...]
     schema_of_file: npt.NDArray[np.int32]
     group_n_rows: Callable[[npt.NDArray[Any], npt.NDArray[Any]], Int64Array]
     facts: Callable[[npt.NDArray[Any], npt.NDArray[Any]], tuple[Int64Array, dict[str, Int64Array]]]
+    pages: Callable[[npt.NDArray[Any], npt.NDArray[Any]], KnownPages]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPages:
+    """Page places of the chunks of some row groups, as far as they are known.
+
+    Attributes
+    ----------
+    group, leaf : ndarray, shape (n_chunks,), int64
+        Which of the asked row groups, and which leaf of its file.
+    stops : ndarray, shape (n_chunks + 1,), int64
+    places : dict of str to ndarray
+        `offset`, `length` and `first_row` of the pages, chunk by chunk, int64.
+    """
+
+    group: Int64Array
+    leaf: Int64Array
+    stops: Int64Array
+    places: dict[str, Int64Array]
+
+    @classmethod
+    def none(cls) -> KnownPages:
+        """Return that nothing is known."""
+        empty = np.zeros(0, np.int64)
+        return cls(
+            group=empty, leaf=empty, stops=np.zeros(1, np.int64), places=dict.fromkeys(PAGE_FACTS, empty)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +133,9 @@ class ReadPlan:
     chunk_stops : ndarray, shape (n_groups + 1,), int64
     chunks : dict of str to ndarray
         The facts of the projected chunks, group by group, in the order of the leaves in the file.
+    page_stops : ndarray, shape (n_chunks + 1,), int64
+    pages : dict of str to ndarray
+        The known pages of the projected chunks, chunk by chunk.
     staleness : str
     origin : tuple or None
         A function and its arguments that resolve the plan again.
@@ -125,6 +161,8 @@ class ReadPlan:
     group_n_rows: Int64Array
     chunk_stops: Int64Array
     chunks: dict[str, Int64Array] = field(repr=False)
+    page_stops: Int64Array
+    pages: dict[str, Int64Array] = field(repr=False)
     staleness: str
     origin: tuple[Callable[..., ReadPlan], tuple[Any, ...]] | None = field(default=None, repr=False)
 
@@ -194,7 +232,15 @@ def resolve(
     )
     group_file = (group_keys // n_row_groups).astype(np.int32)
     group_row_group = (group_keys % n_row_groups).astype(np.int32)
-    chunk_stops, chunks = _project_chunks(known, records, renumber, group_file, group_row_group, schema.names)
+    group_n_rows = known.group_n_rows(group_file, group_row_group)
+    chunk_stops, chunks, leaves = _project_chunks(
+        known, records, renumber, group_file, group_row_group, schema.names
+    )
+    partial = np.zeros(len(group_file), bool)
+    partial[group_of_segment[places.row_stop - places.row_start < group_n_rows[group_of_segment]]] = True
+    page_stops, pages = _project_pages(
+        known, np.flatnonzero(partial), leaves, renumber, group_file, group_row_group, chunk_stops
+    )
     return ReadPlan(
         digest=_plan_digest(selection_digest, schema, files, footprints),
         selection_digest=selection_digest,
@@ -213,9 +259,11 @@ def resolve(
         row_stop=places.row_stop,
         group_file=group_file,
         group_row_group=group_row_group,
-        group_n_rows=known.group_n_rows(group_file, group_row_group),
+        group_n_rows=group_n_rows,
         chunk_stops=chunk_stops,
         chunks=chunks,
+        page_stops=page_stops,
+        pages=pages,
         staleness=staleness,
         origin=origin,
     )
@@ -334,7 +382,11 @@ def _parsed(metas: list[FileMetadata | None]) -> ChunkSource:
         }
 
     return ChunkSource(
-        schemas=tuple(numbers), schema_of_file=schema_of_file, group_n_rows=group_n_rows, facts=facts
+        schemas=tuple(numbers),
+        schema_of_file=schema_of_file,
+        group_n_rows=group_n_rows,
+        facts=facts,
+        pages=lambda _file_no, _row_group: KnownPages.none(),
     )
 
 
@@ -402,8 +454,8 @@ def _project_chunks(
     group_file: npt.NDArray[np.int32],
     group_row_group: npt.NDArray[np.int32],
     columns: Sequence[str],
-) -> tuple[Int64Array, dict[str, Int64Array]]:
-    """Return the facts of the projected chunks of each row group."""
+) -> tuple[Int64Array, dict[str, Int64Array], list[Int64Array]]:
+    """Return the facts of the projected chunks of each row group, and which leaves each schema projects."""
     all_stops, facts = known.facts(group_file, group_row_group)
     leaves = []
     for record in records:
@@ -422,13 +474,44 @@ def _project_chunks(
         if len(groups) and len(own):
             at = (stops[groups][:, None] + np.arange(len(own))).ravel()
             positions[at] = (all_stops[groups][:, None] + own).ravel()
-    return stops, {name: values[positions] for name, values in facts.items()}
+    return stops, {name: values[positions] for name, values in facts.items()}, leaves
+
+
+def _project_pages(
+    known: ChunkSource,
+    groups: Int64Array,
+    leaves: Sequence[Int64Array],
+    schema_of_file: npt.NDArray[np.int32],
+    group_file: npt.NDArray[np.int32],
+    group_row_group: npt.NDArray[np.int32],
+    chunk_stops: Int64Array,
+) -> tuple[Int64Array, dict[str, Int64Array]]:
+    """Return the known pages of the projected chunks of some row groups, chunk by chunk."""
+    found = KnownPages.none()
+    if len(groups):
+        found = known.pages(group_file[groups], group_row_group[groups])
+    group = groups[found.group]
+    chunk = np.full(len(group), -1, np.int64)
+    schema_of_group = schema_of_file[group_file[group]]
+    for number, own in enumerate(leaves):
+        rows = np.flatnonzero(schema_of_group == number)
+        at = np.searchsorted(own, found.leaf[rows])
+        is_projected = at < len(own)
+        is_projected[is_projected] = own[at[is_projected]] == found.leaf[rows][is_projected]
+        chunk[rows[is_projected]] = chunk_stops[group[rows[is_projected]]] + at[is_projected]
+    rows = np.flatnonzero(chunk >= 0)
+    rows = rows[np.argsort(chunk[rows], kind="stable")]
+    counts = np.zeros(int(chunk_stops[-1]), np.int64)
+    counts[chunk[rows]] = (found.stops[1:] - found.stops[:-1])[rows]
+    positions = expand_ranges(found.stops[:-1][rows], found.stops[1:][rows])
+    page_stops = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return page_stops, {name: values[positions] for name, values in found.places.items()}
 
 
 def _plan_digest(selection_digest: str, schema: pa.Schema, files: SourceFiles, footprints: Int64Array) -> str:
     digest = RecordDigest()
     digest.add_json(
-        "plan", [1, selection_digest, files.root, schema.names, [type_name(f.type) for f in schema]]
+        "plan", [2, selection_digest, files.root, schema.names, [type_name(f.type) for f in schema]]
     )
     digest.add_integers("footprints", footprints)
     return digest.hexdigest()
@@ -480,6 +563,7 @@ _ARRAYS = (
     "row_stop",
     "group_n_rows",
     "chunk_stops",
+    "page_stops",
     "schema_of_file",
     "group_file",
     "group_row_group",
@@ -511,6 +595,7 @@ def _write(plan: ReadPlan, file: Any) -> None:
     arrays["paths"] = plan.paths
     arrays["seq_ids"] = plan.seq_ids
     arrays.update({f"chunks.{name}": pa.array(values) for name, values in plan.chunks.items()})
+    arrays.update({f"pages.{name}": pa.array(values) for name, values in plan.pages.items()})
     for i, column in enumerate(plan.extra.columns):
         arrays[f"extra.{i}.{plan.extra.column_names[i]}"] = column.combine_chunks()
     lists = {
@@ -552,6 +637,7 @@ def _read(path: str, origin: tuple[Callable[..., ReadPlan], tuple[Any, ...]] | N
         seq_ids=arrays["seq_ids"],
         footprints=arrays["footprints"].to_numpy(zero_copy_only=True).reshape(-1, 4),
         chunks={name: arrays[f"chunks.{name}"].to_numpy(zero_copy_only=True) for name in PLACE_FACTS},
+        pages={name: arrays[f"pages.{name}"].to_numpy(zero_copy_only=True) for name in PAGE_FACTS},
         extra=pa.table(extra) if extra else empty_columns(len(arrays["seq_ids"])),
         origin=origin,
         **numpy_arrays,

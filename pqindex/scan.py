@@ -20,8 +20,18 @@ from pqindex import storage
 from pqindex.arrowtypes import concat, is_bounds_type, plain_array, plain_type, type_name, unify_types
 from pqindex.digest import sha256_hex
 from pqindex.errors import BadFileError, ColumnTypeError, SourceError, UnsupportedFileError
-from pqindex.footer import TAIL_BYTES, Bounds, FileMetadata, SchemaRecord, bounds, parse_footer, read_tail
-from pqindex.format import CHUNK_FACTS, CHUNKS, FILES, stats_type
+from pqindex.footer import (
+    TAIL_BYTES,
+    Bounds,
+    FileMetadata,
+    PagePlaces,
+    SchemaRecord,
+    bounds,
+    find_pages,
+    parse_footer,
+    read_tail,
+)
+from pqindex.format import CHUNK_FACTS, CHUNKS, FILES, PAGES, stats_type
 from pqindex.keyruns import FileRuns, Place, find_runs, key_column, order_column
 
 DEFAULT_STATS_COLUMNS = 64
@@ -44,6 +54,8 @@ class ScanOptions:
         Whether exact bounds that are equal prove a row group to hold one key.
     statistics : tuple of str or None
         Columns to keep bounds of; None is the default rule.
+    pages : str
+        Which row groups' page places are kept: ``"auto"`` (those that are not one run), ``"never"``, ``"always"``.
     """
 
     key: str
@@ -51,6 +63,7 @@ class ScanOptions:
     check_order: bool = False
     trust_statistics: bool = True
     statistics: tuple[str, ...] | None = None
+    pages: str = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +81,7 @@ class ScanBatch:
 
     Attributes
     ----------
-    files, row_groups, chunks : pa.Table
+    files, row_groups, chunks, pages : pa.Table
         Rows of the tables of the format, `row_groups` with the key's type of this batch.
     runs : pa.Table
         One row a run of equal keys inside a row group: file_id, row_group, row_start, row_stop, seq_id, order_min,
@@ -87,6 +100,7 @@ class ScanBatch:
     files: pa.Table
     row_groups: pa.Table
     chunks: pa.Table
+    pages: pa.Table
     runs: pa.Table
     group_stats: pa.Table
     schemas: list[SchemaRecord]
@@ -178,6 +192,7 @@ class _FileScan:
     key_bounds: Bounds
     runs: FileRuns
     stats: dict[str, Bounds]
+    pages: list[tuple[int, int, PagePlaces]]
 
 
 def _scan_file(
@@ -194,6 +209,16 @@ def _scan_file(
     order = None if options.order is None else order_column(record, options.order, path)
     _note_partition_columns(path, record, notes)
     key_bounds = bounds(meta, key.leaf)
+    runs = find_runs(
+        file,
+        meta,
+        record,
+        key,
+        order,
+        key_bounds=key_bounds,
+        check_order=options.check_order,
+        trust_statistics=options.trust_statistics,
+    )
     return _FileScan(
         path=path,
         facts=file.facts,
@@ -201,17 +226,9 @@ def _scan_file(
         footer_sha256=bytes.fromhex(sha256_hex(footer)),
         schema_no=schemas.setdefault(record, len(schemas)),
         key_bounds=key_bounds,
-        runs=find_runs(
-            file,
-            meta,
-            record,
-            key,
-            order,
-            key_bounds=key_bounds,
-            check_order=options.check_order,
-            trust_statistics=options.trust_statistics,
-        ),
+        runs=runs,
         stats=_stats_bounds(meta, record, options),
+        pages=_page_places(file, meta, runs, options.pages),
     )
 
 
@@ -221,6 +238,27 @@ def _note_partition_columns(path: str, record: SchemaRecord, notes: list[str]) -
         note = f"{name!r} is both a folder name and a column of the files: the column in the file is what is read"
         if note not in notes:
             notes.append(note)
+
+
+def _page_places(
+    file: storage.SourceFile, meta: FileMetadata, runs: FileRuns, which: str
+) -> list[tuple[int, int, PagePlaces]]:
+    """Return (row group, leaf, places) of the chunks that have several pages, in the row groups that are wanted.
+
+    In ``"auto"`` those are the row groups of which somebody will want a part: they are not one run.
+    """
+    if which == "never":
+        return []
+    whole = np.zeros(meta.n_row_groups, bool)
+    if which == "auto":
+        is_whole = (runs.row_start == 0) & (runs.row_stop == meta.group_n_rows[runs.row_group])
+        whole[runs.row_group[is_whole]] = True
+    found = []
+    for group in np.flatnonzero(~whole & (meta.group_n_rows > 0)).tolist():
+        for leaf, places in enumerate(find_pages(meta, group, file.read)):
+            if places is not None and len(places) > 1:
+                found.append((group, leaf, places))
+    return found
 
 
 def _stats_bounds(meta: FileMetadata, record: SchemaRecord, options: ScanOptions) -> dict[str, Bounds]:
@@ -263,6 +301,7 @@ def _batch(
         files=_files_table(scanned),
         row_groups=_row_groups_table(scanned, key_type),
         chunks=_chunks_table(scanned),
+        pages=_pages_table(scanned),
         runs=_runs_table(scanned, key_type, order_type),
         group_stats=_group_stats_table(scanned, notes),
         schemas=schemas,
@@ -364,6 +403,19 @@ def _chunks_table(scanned: list[_FileScan]) -> pa.Table:
         values = pa.array(np.concatenate(flat) if flat else np.zeros(0), data_type)
         columns.append(pa.ListArray.from_arrays(pa.array(offsets), values, type=CHUNKS.field(name).type))
     return pa.table(columns, schema=CHUNKS)
+
+
+def _pages_table(scanned: list[_FileScan]) -> pa.Table:
+    rows = [(file_id, *row) for file_id, scan in enumerate(scanned) for row in scan.pages]
+    stops = pa.array(np.concatenate([[0], np.cumsum([len(places) for *_, places in rows])]), pa.int32())
+
+    def lists(name: str) -> pa.Array:
+        data_type = PAGES.field(name).type
+        values = _joined([getattr(places, name) for *_, places in rows], np.int64)
+        return pa.ListArray.from_arrays(stops, pa.array(values, data_type.value_type), type=data_type)
+
+    ids = [pa.array([row[i] for row in rows], pa.int32()) for i in range(3)]
+    return pa.table([*ids, *(lists(name) for name in ("offset", "length", "first_row"))], schema=PAGES)
 
 
 def _runs_table(scanned: list[_FileScan], key_type: pa.DataType, order_type: pa.DataType) -> pa.Table:

@@ -33,6 +33,7 @@ from pqindex.format import (
     FORMAT_NAME,
     FORMAT_VERSION,
     MAX_SNAPSHOT_BYTES,
+    PAGES,
     SEGMENTS,
     SNAPSHOT_NAME,
     TABLE_KEY,
@@ -42,7 +43,7 @@ from pqindex.format import (
     table_metadata,
 )
 
-_ROWS_PER_GROUP = {"chunks": 4096}
+_ROWS_PER_GROUP = {"chunks": 4096, "pages": 4096}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +114,14 @@ class Sidecar:
         """Return the table `chunks` with `file_id`, `row_group` and the columns asked for."""
         return self._merged("chunks", ["file_id", "row_group"], columns=["file_id", "row_group", *columns])
 
+    @cached_property
+    def pages(self) -> pa.Table:
+        """The table `pages`, without rows where no part has it."""
+        parts = [part for part in self.snapshot.parts if "pages" in part.tables]
+        if not parts:
+            return PAGES.empty_table()
+        return self._merged("pages", ["file_id", "row_group", "leaf"], parts=parts)
+
     def verify(self) -> list[IntegrityError]:
         """Return what is wrong with the index's own files: sizes, digests, and the content digest."""
         problems: list[IntegrityError] = []
@@ -168,9 +177,16 @@ class Sidecar:
         _check_table(found, table, path)
         return found.replace_schema_metadata(None)
 
-    def _merged(self, table: str, order: list[str], columns: Sequence[str] | None = None) -> pa.Table:
-        parts = self.snapshot.parts
-        if len(parts) == 1:
+    def _merged(
+        self,
+        table: str,
+        order: list[str],
+        *,
+        columns: Sequence[str] | None = None,
+        parts: Sequence[Part] | None = None,
+    ) -> pa.Table:
+        parts = self.snapshot.parts if parts is None else parts
+        if len(self.snapshot.parts) == 1:
             return self._read(parts[0], table, columns)
         tables = [self._renumbered(part, self._read(part, table, columns)) for part in parts]
         merged = pa.concat_tables(tables, promote_options="permissive")
@@ -243,7 +259,7 @@ def content_digest(
 ) -> str:
     """Return the identity of an index (rule D5): equal on every machine and with every library version."""
     digest = RecordDigest()
-    digest.add_json(FORMAT_NAME, {"format_version": FORMAT_VERSION, "options": options.to_json()})
+    digest.add_json(FORMAT_NAME, {"format_version": FORMAT_VERSION, "options": options.identity()})
     digest.add_array("path", files.column("path"))
     digest.add_integers("size_bytes", files.column("size_bytes").to_numpy())
     digest.add_array("footer_sha256", files.column("footer_sha256"))
@@ -355,8 +371,9 @@ def _write_table(path: str, name: str, table: pa.Table) -> None:
 
 
 def _schema_of(name: str, table: pa.Table) -> pa.Schema:
-    if name in ("files", "segments", "chunks"):
-        return {"files": FILES, "segments": SEGMENTS, "chunks": CHUNKS}[name]
+    fixed = {"files": FILES, "segments": SEGMENTS, "chunks": CHUNKS, "pages": PAGES}
+    if name in fixed:
+        return fixed[name]
     if name == "row_groups":
         return row_groups_schema(table.schema.field("key_min").type)
     stats = {}

@@ -65,6 +65,13 @@ FIRST_QUERY = "SELECT * FROM index LIMIT 5"
 @click.option(
     "--no-trust-statistics", is_flag=True, help="Read the keys of every row group, whatever its footer says."
 )
+@click.option(
+    "--pages",
+    type=click.Choice(["auto", "never", "always"]),
+    default="auto",
+    show_default=True,
+    help="Of which row groups to record where the pages are, to read a part of them; auto: those of several sequences.",
+)
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Use N processes.")
 @common
 def build(
@@ -81,6 +88,7 @@ def build(
     files: Any,
     statistics: tuple[str, ...],
     no_trust_statistics: bool,
+    pages: str,
     workers: int | None,
     as_json: bool,
 ) -> int:
@@ -107,6 +115,7 @@ def build(
             files=None if files is None else [line for line in files.read().splitlines() if line],
             statistics=list(statistics) or None,
             trust_statistics=not no_trust_statistics,
+            pages=pages,
             workers=workers,
             progress=progress,
         )

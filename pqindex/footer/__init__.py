@@ -7,7 +7,9 @@ opening files, listing them, and what a sequence is.
 
 from pqindex.footer.chunks import UNKNOWN_CODEC, Chunks, chunk_start
 from pqindex.footer.metadata import MAX_FOOTER_BYTES, TAIL_BYTES, FileMetadata, parse_footer, read_tail
+from pqindex.footer.paging import PagePlaces, find_pages
 from pqindex.footer.reading import ChunkPlaces, coalesce, read_group
+from pqindex.footer.rowrange import RowRange, plan_row_range, read_row_range
 from pqindex.footer.schema import Leaf, LogicalType, parse_schema
 from pqindex.footer.statistics import Bounds, bounds, leaf_types
 from pqindex.footer.synthetic import MAGIC, Projection, SchemaRecord
@@ -23,14 +25,19 @@ __all__ = [
     "FileMetadata",
     "Leaf",
     "LogicalType",
+    "PagePlaces",
     "Projection",
+    "RowRange",
     "SchemaRecord",
     "bounds",
     "chunk_start",
     "coalesce",
+    "find_pages",
     "leaf_types",
     "parse_footer",
     "parse_schema",
+    "plan_row_range",
     "read_group",
+    "read_row_range",
     "read_tail",
 ]

@@ -16,7 +16,14 @@ import numpy as np
 
 from pqindex.errors import BadFileError
 from pqindex.footer import chunks
-from pqindex.footer.groups import CHUNK_TABLE, GROUP_TABLE, METADATA_TABLE, N_GROUP_SLOTS, read_encodings
+from pqindex.footer.groups import (
+    CHUNK_TABLE,
+    GROUP_TABLE,
+    METADATA_TABLE,
+    N_GROUP_SLOTS,
+    encoding_bit,
+    read_encodings,
+)
 from pqindex.footer.lanes import LaneClass, Lanes, Words, varint_lengths
 from pqindex.footer.thrift import (
     BINARY,
@@ -220,17 +227,9 @@ def _are_paths(words: Words, starts: Int64s, lengths: Int64s, encoded_paths: Seq
 # -- lists in lanes -------------------------------------------------------------------------------------------
 
 _MAX_LIST: Final = 40
+# By the byte that an encoding is written as, if it is one byte.
 _ENCODING_BITS: Final = np.array(
-    [
-        1
-        << (
-            raw >> 1
-            if raw % 2 == 0 and raw >> 1 < chunks.UNKNOWN_ENCODING_BIT
-            else chunks.UNKNOWN_ENCODING_BIT
-        )
-        for raw in range(128)
-    ],
-    np.int64,
+    [1 << encoding_bit((raw >> 1) ^ -(raw & 1)) for raw in range(0x80)], np.int64
 )
 
 

@@ -223,7 +223,7 @@ class Lanes:
     def _step(self, group: LaneClass) -> bool:
         """Read the next thing in all lanes; False when the class is done, has parted or is left over."""
         if not group.frames:
-            self.put_ends(group)
+            self._put_ends(group)
             return False
         if len(group.frames) > _MAX_FRAMES:
             return False
@@ -244,8 +244,7 @@ class Lanes:
         group.cursors += lengths
         group.n_safe = 0
 
-    def put_ends(self, group: LaneClass) -> None:
-        """Note that the structs of a class end at its cursors."""
+    def _put_ends(self, group: LaneClass) -> None:
         group.keep(group.cursors <= self.words.n_bytes)
         self.ends[group.lanes] = group.cursors
 

@@ -18,10 +18,14 @@ from pqindex.footer.thrift import I32, I64, LIST, STRUCT, CompactReader, Nested,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pqindex.footer.metadata import FileMetadata
+
 HEADER_WINDOW: Final = 512
 """Bytes that are read to parse a page header; the window grows where statistics make a header longer."""
 
 MAX_HEADER: Final = 1 << 20
+MAX_PAGES: Final = 1 << 18
+"""A chunk with more pages than this is read whole."""
 _DATA_PAGE: Final = 0
 _INDEX_PAGE: Final = 1
 _DICTIONARY_PAGE: Final = 2
@@ -58,6 +62,43 @@ class PagePlaces:
 
     def __len__(self) -> int:
         return len(self.offset)
+
+
+def find_pages(
+    metadata: FileMetadata, row_group: int, read: Callable[[int, int], bytes]
+) -> list[PagePlaces | None]:
+    """Return the page places of each chunk of a row group, by the leaves of the file.
+
+    Parameters
+    ----------
+    metadata, row_group
+        The footer, and which row group.
+    read : callable
+        From (offset, length) to bytes of the file.
+    """
+    chunks = metadata.chunks
+    n_rows = int(metadata.group_n_rows[row_group])
+    starts = chunks.start[row_group].tolist()
+    found: list[PagePlaces | None] = []
+    for leaf, record in enumerate(metadata.leaves):
+        if chunks.encrypted[row_group, leaf]:
+            found.append(None)
+            continue
+        start = starts[leaf]
+        stop = start + int(chunks.total_compressed_size[row_group, leaf])
+        index_offset = int(chunks.offset_index_offset[row_group, leaf])
+        index_length = int(chunks.offset_index_length[row_group, leaf])
+        places = None
+        if index_offset > 0 and index_length > 0 and index_offset + index_length <= metadata.footer_offset:
+            data = read(index_offset, index_length)
+            places = parse_offset_index(data, n_rows=n_rows, start=start, stop=stop, file=metadata.file)
+        if places is None:
+            is_flat = record.max_repetition_level == 0
+            places = walk_pages(
+                read, n_rows=n_rows, start=start, stop=stop, is_flat=is_flat, file=metadata.file
+            )
+        found.append(places)
+    return found
 
 
 def parse_offset_index(data: bytes, *, n_rows: int, start: int, stop: int, file: str) -> PagePlaces | None:
@@ -116,7 +157,9 @@ def walk_pages(
     pages: list[list[int]] = []
     position = start
     row = 0
-    while position < stop:
+    for _ in range(MAX_PAGES):
+        if position >= stop:
+            break
         header = _page_header(read, position, stop, file)
         if header is None:
             return None
@@ -135,7 +178,9 @@ def walk_pages(
         elif kind not in (_DICTIONARY_PAGE, _INDEX_PAGE):
             return None
         position += length
-    return _checked(pages, n_rows=n_rows, start=start, stop=stop) if row == n_rows else None
+    return (
+        _checked(pages, n_rows=n_rows, start=start, stop=stop) if position == stop and row == n_rows else None
+    )
 
 
 def _page_header(

@@ -8,7 +8,6 @@ chunks are in a file; see `reading`.
 from __future__ import annotations
 
 import base64
-import itertools
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,7 +34,7 @@ from pqindex.footer.thrift import (
 from pqindex.footer.writers import chunk_padding
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pqindex.footer.metadata import FileMetadata
 
@@ -168,10 +167,10 @@ class Projection:
         self,
         *,
         n_rows: int,
-        start: Sequence[int],
-        length: Sequence[int],
-        num_values: Sequence[int],
-        codec: Sequence[int],
+        start: Iterable[int],
+        length: Iterable[int],
+        num_values: Iterable[int],
+        codec: Iterable[int],
     ) -> bytes:
         """Return a footer with one row group, and the tail that ends a file: what stands behind the chunks.
 
@@ -181,19 +180,19 @@ class Projection:
         ----------
         n_rows : int
             Rows of the row group.
-        start : sequence of int
+        start : iterable of int
             Where the chunk of each leaf begins in the buffer. The buffer begins with `MAGIC`, as pyarrow refuses an
             offset of 0.
-        length : sequence of int
+        length : iterable of int
             Bytes of each chunk in the buffer: the dictionary page, if any, and data pages behind it.
-        num_values : sequence of int
+        num_values : iterable of int
             Levels, not rows. Where the buffer has some of the pages only, still those of the whole chunk: the bytes
             end the stream.
-        codec : sequence of int
+        codec : iterable of int
         """
         numbers: list[int] = []
-        for chunk in zip(codec, num_values, _ZEROS, length, start, strict=False):
-            numbers += chunk
+        for _, c, v, n, s in zip(self._chunk_heads, codec, num_values, length, start, strict=True):
+            numbers += (c, v, 0, n, s)
         blocks = _encode_numbers(numbers)
         rows = encode_integer(n_rows)
         parts = [self._head, rows, _GROUPS_HEAD, encode_list_header(len(self.leaves), STRUCT)]
@@ -208,10 +207,10 @@ class Projection:
         self,
         *,
         n_rows: int,
-        start: Sequence[int],
-        length: Sequence[int],
-        num_values: Sequence[int],
-        codec: Sequence[int],
+        start: Iterable[int],
+        length: Iterable[int],
+        num_values: Iterable[int],
+        codec: Iterable[int],
     ) -> pq.FileMetaData:
         """Return `footer` as pyarrow's object, for a source that has no footer behind it."""
         footer = self.footer(n_rows=n_rows, start=start, length=length, num_values=num_values, codec=codec)
@@ -260,23 +259,22 @@ class Projection:
 # -- templates ------------------------------------------------------------------------------------------------
 
 
-def _field(field_id: int, previous: int, kind: int) -> bytes:
+def _header(field_id: int, previous: int, kind: int) -> bytes:
+    """Return what stands before a field that follows another one."""
     return bytes([(field_id - previous) << 4 | kind])
 
 
-_VERSION_1: Final = _field(1, 0, I32) + encode_integer(1)
-_GROUPS_HEAD: Final = _field(4, 3, LIST) + encode_list_header(1, STRUCT) + _field(1, 0, LIST)
+_VERSION_1: Final = _header(1, 0, I32) + encode_integer(1)
+_GROUPS_HEAD: Final = _header(4, 3, LIST) + encode_list_header(1, STRUCT) + _header(1, 0, LIST)
 # total_byte_size, which nothing reads, and num_rows.
-_GROUP_TAIL: Final = _field(2, 1, I64) + encode_integer(0) + _field(3, 2, I64)
+_GROUP_TAIL: Final = _header(2, 1, I64) + encode_integer(0) + _header(3, 2, I64)
 _NUMBER_HEADERS: Final = tuple(
-    _field(field_id, previous, kind)
+    _header(field_id, previous, kind)
     for (field_id, kind), previous in zip(_NUMBER_FIELDS, (3, 4, 5, 6, 7), strict=True)
 )
 # Ends ColumnMetaData and ColumnChunk.
 _CHUNK_TAIL: Final = b"\0\0"
 
-
-_ZEROS: Final = itertools.repeat(0)
 _PARTS_OF_LANE: Final = ((0x000000000FFFFFFF, 4), (0x00003FFF00003FFF, 2), (0x007F007F007F007F, 1))
 _CONTINUED: Final = 0x0080808080808000  # all bytes of the varint but its last
 
@@ -304,9 +302,8 @@ def _encode_numbers(numbers: list[int]) -> bytes:
     half of each part of a lane stays and the upper half moves up, in three halvings.
     """
     steps, around = _masks(len(numbers) // len(_NUMBER_FIELDS))
-    lanes = (
-        int.from_bytes(struct.pack(f"<{len(numbers)}Q", *numbers), "little") << 1
-    )  # zigzag of what is not negative
+    # Shifted by one bit, which is zigzag of what is not negative.
+    lanes = int.from_bytes(struct.pack(f"<{len(numbers)}Q", *numbers), "little") << 1
     for low, high, shift in steps:
         lanes = (lanes & low) | ((lanes & high) << shift)
     return ((lanes << 8) | around).to_bytes(len(numbers) * _LANE_BYTES, "little")
@@ -316,14 +313,14 @@ def _chunk_head(leaf: Leaf, encoded_path: bytes) -> bytes:
     """Return a ColumnChunk up to where its numbers begin."""
     return b"".join(
         (
-            _field(2, 0, I64),
+            _header(2, 0, I64),
             encode_integer(0),
-            _field(3, 2, STRUCT),
-            _field(1, 0, I32),
+            _header(3, 2, STRUCT),
+            _header(1, 0, I32),
             encode_integer(leaf.physical_type),
-            _field(2, 1, LIST),
+            _header(2, 1, LIST),
             _EMPTY_LIST_OF_NUMBERS,
-            _field(3, 2, LIST),
+            _header(3, 2, LIST),
             encoded_path,
         )
     )
@@ -340,10 +337,10 @@ def _file_tail(created_by: str | None, arrow_schema: bytes | None) -> bytes:
         pair = encode_struct(
             (1, BINARY, encode_binary(_ARROW_SCHEMA_KEY)), (2, BINARY, encode_binary(arrow_schema))
         )
-        parts += [_field(5, previous, LIST), encode_list_header(1, STRUCT), pair]
+        parts += [_header(5, previous, LIST), encode_list_header(1, STRUCT), pair]
         previous = 5
     if created_by is not None:
-        parts += [_field(6, previous, BINARY), encode_binary(created_by.encode())]
+        parts += [_header(6, previous, BINARY), encode_binary(created_by.encode())]
     return b"".join([*parts, b"\0"])
 
 
@@ -353,8 +350,8 @@ def _with_tail(footer: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def _to_arrow(record: SchemaRecord) -> pa.Schema:
-    head = [_VERSION_1, _field(2, 1, LIST), record.schema_bytes, _field(3, 2, I64), encode_integer(0)]
-    groups = [_field(4, 3, LIST), encode_list_header(0, STRUCT)]
+    head = [_VERSION_1, _header(2, 1, LIST), record.schema_bytes, _header(3, 2, I64), encode_integer(0)]
+    groups = [_header(4, 3, LIST), encode_list_header(0, STRUCT)]
     footer = b"".join([*head, *groups, _file_tail(record.created_by, record.arrow_schema)])
     try:
         return pq.ParquetFile(pa.BufferReader(MAGIC + _with_tail(footer)), pre_buffer=False).schema_arrow
@@ -378,7 +375,7 @@ def _project(record: SchemaRecord, field_indices: tuple[int, ...]) -> Projection
         field_indices=field_indices,
         arrow_schema=projected,
         padding=record.padding,
-        _head=b"".join([_VERSION_1, _field(2, 1, LIST), schema_bytes, _field(3, 2, I64)]),
+        _head=b"".join([_VERSION_1, _header(2, 1, LIST), schema_bytes, _header(3, 2, I64)]),
         _chunk_heads=tuple(
             _chunk_head(schema.leaves[leaf], schema.encoded_paths[leaf]) for leaf in leaf_indices
         ),

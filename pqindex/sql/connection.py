@@ -35,7 +35,8 @@ class LockedDatabase:
     apart as `loadable_table` says.
 
     Thread-safe: one query runs at a time. A use in another process than the one that made it raises at once;
-    DuckDB would hang. What it costs: about 15 ms for a first query, and the copy.
+    DuckDB would hang. What it costs: about 15 ms for a first query, and the copy; once for `execute`, and once
+    for selections, which run on an engine of one thread.
 
     Parameters
     ----------
@@ -44,9 +45,10 @@ class LockedDatabase:
     threads : int, optional
         Threads for `execute`, by default one a core. Selections run on one, whatever this is.
     memory_limit : str, optional
-        As DuckDB writes it (``"4GB"``), by default 80 % of the memory. There is no spilling: past it is an error.
+        As DuckDB writes it (``"4GB"``), by default 80 % of the memory; for each engine. There is no spilling: past
+        it is an error. What a function makes of a single value, as ``repeat`` can, is not in DuckDB's account.
     timeout_s : float or None
-        How long a query may run. DuckDB looks at the clock between chunks of rows.
+        How long a query may run. It may take `STOP_WITHIN_S` more until it has stopped.
     """
 
     def __init__(

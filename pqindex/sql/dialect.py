@@ -122,6 +122,8 @@ def refuse_match_operators(sql: str, *, n_bitwise_not: int) -> None:
     QueryError
         If the text has such an operator.
     """
+    if "~" not in sql:
+        return
     found = [text for kind, text in _tokens(sql) if kind == "operator" and text in _MATCH_OPERATORS]
     if len(found) > n_bitwise_not or any(text != "~" for text in found):
         operator = next((text for text in found if text != "~"), "~")

@@ -170,9 +170,21 @@ class Connection:
         duckdb.InvalidInputException
             If it is something else.
         """
-        kinds = [statement.type for statement in self.duckdb.extract_statements(sql)]
-        if kinds != [duckdb.StatementType.SELECT]:
-            raise duckdb.InvalidInputException(f"one SELECT is allowed, found {len(kinds)} statements")
+        kinds = self.statement_kinds(sql)
+        if kinds != ["SELECT"]:
+            raise duckdb.InvalidInputException(
+                f"one SELECT is allowed, found {', '.join(kinds) or 'nothing'}"
+            )
+
+    def statement_kinds(self, sql: str) -> list[str]:
+        """Return the kind of each statement in a text, such as COPY."""
+        kinds = []
+        for statement in self.duckdb.extract_statements(sql):
+            try:
+                kinds.append(statement.type.name.replace("_", " "))
+            except ValueError:  # DuckDB's own Python side lacks some names
+                kinds.append("a statement without a name")
+        return kinds
 
     def create_table(self, name: str, data: Any) -> None:
         """Copy Arrow data into a table, rows in their order."""
@@ -255,13 +267,12 @@ class _Parser:
             row = self.connection.duckdb.execute(f"SELECT {function}($1)", [argument]).fetchall()[0]
         return str(row[0])
 
-    def statement_names(self, sql: str) -> list[str]:
-        """Return the kind of each statement, such as COPY."""
+    def statement_kinds(self, sql: str) -> list[str]:
+        """Return the kind of each statement in a text, such as COPY."""
         with self.lock:
             if self.connection is None:
                 self.connection = Connection(n_threads=1)
-            statements = self.connection.duckdb.extract_statements(sql)
-        return [statement.type.name.replace("_", " ") for statement in statements]
+            return self.connection.statement_kinds(sql)
 
 
 _ALIVE: weakref.WeakSet[Connection] = weakref.WeakSet()

@@ -30,6 +30,7 @@ from pqindex.sql.tree import (
     Node,
     is_blank,
     is_plain,
+    is_value,
     parse_query,
     where_in,
 )
@@ -108,8 +109,8 @@ def check_query(sql: str, *, relations: Mapping[str, pa.Schema], dialect: str = 
     """
     if not isinstance(sql, str):
         raise QueryError(f"a query is text; found {type(sql).__name__}")
-    if "\0" in sql:
-        raise QueryError("the query holds a zero byte")
+    if "\0" in sql or not _is_encodable(sql):
+        raise QueryError("the query holds a zero byte or half a character")
     translated = to_duckdb(sql, dialect)
     document = parse_query(translated)
     statement = document["statements"][0]
@@ -163,6 +164,14 @@ def refuse_for_pin(query: CheckedQuery) -> None:
         )
 
 
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def outermost(node: Node) -> Node:
     """Return the query whose ORDER BY and LIMIT are the whole statement's, below the CTEs of DuckDB 1."""
     while node["type"] == "CTE_NODE":
@@ -182,6 +191,10 @@ _PARTS = {  # lists of items, by the parts of an item that are expressions
     Holds.ARGUMENTS: ("expression",),
     Holds.REPLACEMENTS: ("value",),
 }
+
+
+_LEAVES = {Holds.PLAIN: is_plain, Holds.DATA: is_value}
+_CONSTANT_FIELDS = {*EXPRESSION_SHAPES["CONSTANT"], "type"}
 
 
 class _Walk:
@@ -246,8 +259,8 @@ class _Walk:
         elif holds is Holds.ROWS:
             for row in value or ():
                 self._field(Holds.EXPRESSIONS, row, ctes, what, node)
-        elif holds is Holds.PLAIN:
-            if not is_plain(value):
+        elif holds in _LEAVES:
+            if not _LEAVES[holds](value):
                 raise self._unknown(what, node)
         elif holds is Holds.PIVOTS:
             self._pivots(value or (), ctes)
@@ -269,14 +282,14 @@ class _Walk:
             shape = {
                 "pivot_expressions": Holds.EXPRESSIONS,
                 "unpivot_names": Holds.PLAIN,
-                "entries": Holds.DATA,
+                "entries": Holds.NOTHING,
                 "pivot_enum": Holds.NOTHING,
             }
             if pivot.get("pivot_enum"):
                 raise QueryError(
                     "PIVOT ... IN an enum is refused", hint="PIVOT t ON label IN ('a', 'b') USING sum(x)"
                 )
-            self._fields(pivot, shape, "PIVOT", ctes)
+            self._fields({**pivot, "entries": None}, shape, "PIVOT", ctes)
             for entry in pivot.get("entries", ()):
                 entry_shape = {"values": Holds.DATA, "star_expr": Holds.EXPRESSION, "alias": Holds.PLAIN}
                 self._fields(entry, entry_shape, "PIVOT", ctes)
@@ -408,6 +421,8 @@ class _Walk:
                 self._values.append((name, node))
         elif kind == "TYPE":
             self._type_name(node["type_name"], node)
+        elif kind == "CONSTANT" and node.keys() <= _CONSTANT_FIELDS and all(map(is_value, node.values())):
+            return  # nothing below it; queries list constants by the thousand
         self._fields(node, shape, kind, ctes)
 
     def _function(self, node: Node) -> None:

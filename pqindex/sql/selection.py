@@ -8,7 +8,6 @@ the answer's columns is carried out of the query in hidden columns, as DuckDB do
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -242,12 +241,12 @@ class _Wrapping:
         QueryError
             If its ORDER BY or LIMIT cannot be taken off.
         """
-        document = copy.deepcopy(query.document)
-        statement = document["statements"][0]
-        node = outermost(statement["node"])
+        statement = query.document["statements"][0]
+        root = _with_own_outermost(statement["node"])
+        node = outermost(root)
         order, limits, hidden = self._take_off(node)
         rank = _rank_beside_id(
-            query.document["statements"][0]["node"],
+            statement["node"],
             relation=self._relation,
             id_column=self._id_column,
             rank_column=self._rank_column,
@@ -265,7 +264,7 @@ class _Wrapping:
         outer = wrapping["statements"][0]
         outer["named_param_map"] = statement["named_param_map"]
         table = outer["node"]["from_table"]
-        (table if rank is not None else table["left"])["subquery"]["node"] = statement["node"]
+        (table if rank is not None else table["left"])["subquery"]["node"] = root
         modifiers = outer["node"]["modifiers"]
         if self.is_ordered:
             modifiers[0]["orders"] = order + modifiers[0]["orders"]
@@ -303,7 +302,7 @@ class _Wrapping:
     # -- ORDER BY and LIMIT -------------------------------------------------------------------------------------
 
     def _take_off(self, node: Node) -> tuple[list[Node], list[Node], list[Node]]:
-        """Take ORDER BY and LIMIT off a query, in place.
+        """Take ORDER BY and LIMIT off a query: its fields are set anew, what they hold is not changed.
 
         Returns
         -------
@@ -322,7 +321,8 @@ class _Wrapping:
             # The order says which row of each group stays, so it has to stay as well.
             kept.append(modifiers["ORDER_MODIFIER"])
             if not distinct["distinct_on_targets"]:
-                distinct["distinct_on_targets"] = [_number(place + 1) for place in range(len(self._columns))]
+                numbers = [_number(place + 1) for place in range(len(self._columns))]
+                kept[0] = distinct | {"distinct_on_targets": numbers}
         node["modifiers"] = kept
         return keys, limits, hidden
 
@@ -460,6 +460,11 @@ def _can_not_be(item: Node, id_column: str) -> bool:
         item.get("alias") or (item["column_names"][-1] if item["class"] == "COLUMN_REF" else id_column)
     )
     return name.lower() != id_column.lower() and "STAR" not in _classes(item)
+
+
+def _with_own_outermost(node: Node) -> Node:
+    """Return a query whose outermost node is a copy, so that its fields can be set anew."""
+    return node | ({"child": _with_own_outermost(node["child"])} if node["type"] == "CTE_NODE" else {})
 
 
 # -- pieces of trees ------------------------------------------------------------------------------------------

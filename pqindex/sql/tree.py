@@ -276,6 +276,13 @@ def is_plain(value: object) -> bool:
     return all(map(is_plain, value)) if isinstance(value, list) else True
 
 
+def is_value(value: object) -> bool:
+    """Return whether a constant is made of values and types only, at any depth, without a node."""
+    if isinstance(value, dict):
+        return not {"class", "node", "expression"} & value.keys() and all(map(is_value, value.values()))
+    return all(map(is_value, value)) if isinstance(value, list) else True
+
+
 # -- from text to tree and back -------------------------------------------------------------------------------
 
 
@@ -293,7 +300,7 @@ def parse_query(sql: str) -> Node:
         raise QueryError("the query is nested too deeply", hint="split it with WITH ... AS (...)") from None
     except duckdb.Error as error:
         raise QueryError(f"the query does not parse: {first_line(error)}") from error
-    names = _statement_names(sql)
+    names = _statement_kinds(sql)
     if names in (["MULTI"], ["CREATE", "SELECT"]) and re.search(r"\bPIVOT\b", sql, re.IGNORECASE):
         raise QueryError(
             "a PIVOT has to name its columns here, so that the answer's columns hang on the query alone",
@@ -314,9 +321,9 @@ def parse_query(sql: str) -> Node:
     return document
 
 
-def _statement_names(sql: str) -> list[str]:
+def _statement_kinds(sql: str) -> list[str]:
     try:
-        return parser().statement_names(sql)
+        return parser().statement_kinds(sql)
     except duckdb.Error:
         return []
 

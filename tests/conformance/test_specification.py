@@ -71,6 +71,7 @@ BAD = {
         ("source/root", 3),
         ("options/check", "all"),
         ("options/join", 1),
+        ("options/pages", True),
         ("options/key", ...),
         ("options/statistics", [1]),
         ("schemas/0/schema", ...),
@@ -202,7 +203,7 @@ def index(tmp_path: Path) -> pqindex.Index:
     source = tmp_path / "data"
     source.mkdir()
     schema = pa.schema([("seq_id", pa.string()), ("t", pa.int32()), ("x", pa.float32())])
-    with pq.ParquetWriter(source / "a.parquet", schema) as writer:
+    with pq.ParquetWriter(source / "a.parquet", schema, data_page_size=1, write_batch_size=1) as writer:
         for group in ([("b", 0), ("b", 1)], [("b", 2), ("a", 0), ("a", 1), ("a", 2)]):
             keys, steps = zip(*group, strict=True)
             table = pa.table(
@@ -217,7 +218,7 @@ def test_files_and_names_S1_P1_P2_P3(index: pqindex.Index) -> None:
     snapshot = Snapshot.from_json((folder / "00000001.snapshot.json").read_bytes(), name="x")
     (part,) = snapshot.parts
     assert part.name == Part.name_of(part.tables)
-    assert set(part.tables) == {"files", "row_groups", "sequences", "segments", "chunks"}
+    assert set(part.tables) == set(pqformat.TABLES)
     for table, descriptor in part.tables.items():
         path = folder / f"parts/{part.name}-{table}.parquet"
         raw = path.read_bytes()
@@ -229,10 +230,9 @@ def test_files_and_names_S1_P1_P2_P3(index: pqindex.Index) -> None:
 
 def test_tables_have_the_columns_of_the_specification_P4(index: pqindex.Index) -> None:
     folder = Path(index.path) / "parts"
-    for table in ("files", "segments", "chunks"):
+    for table in ("files", "segments", "chunks", "pages"):
         (path,) = folder.glob(f"*-{table}.parquet")
-        expected = {"files": pqformat.FILES, "segments": pqformat.SEGMENTS, "chunks": pqformat.CHUNKS}[table]
-        assert pq.read_schema(path).remove_metadata().equals(expected)
+        assert pq.read_schema(path).remove_metadata().equals(getattr(pqformat, table.upper()))
     for table, section in re.findall(r"### (\w+): .*?\n\n(.*?)(?=\n### |\n## )", TEXT, re.DOTALL):
         (path,) = folder.glob(f"*-{table}.parquet")
         said = {
@@ -273,7 +273,8 @@ def test_the_content_digest_by_the_rule_D5(index: pqindex.Index) -> None:
     )
     columns = list(zip(*(multi + own), strict=True))
     digest = RecordDigest()
-    digest.add_json("pqindex", {"format_version": 1, "options": document["options"]})
+    options = {name: value for name, value in document["options"].items() if name != "pages"}
+    digest.add_json("pqindex", {"format_version": 1, "options": options})
     digest.add_array("path", files.column("path"))
     digest.add_integers("size_bytes", files.column("size_bytes").to_numpy())
     digest.add_array("footer_sha256", files.column("footer_sha256"))

@@ -119,13 +119,6 @@ def work(kind: str, queue: multiprocessing.Queue[object]) -> None:
 def test_case_63_workers_of_every_kind(kind: str) -> None:
     if kind not in multiprocessing.get_all_start_methods():
         pytest.skip(f"no {kind} here")
-    script = (
-        "import multiprocessing, runpy, sys\n"
-        "from pqindex.sql import LockedDatabase, check_query\n"
-        f"module = runpy.run_path({__file__!r})\n"
-        "sys.modules['workers'] = type(sys)('workers')\n"
-    )
-    del script  # the worker is a function of this file, which every kind of start can import by its path
     context = multiprocessing.get_context(kind)
     with LockedDatabase({"index": INDEX}) as database:
         database.execute(check_query(SQL, relations=database.schemas))

@@ -129,6 +129,12 @@ def test_a_group_without_rows_is_not_read_L8() -> None:
     assert (table.num_rows, table.schema) == (0, pa.schema([schema.field(1)]))
 
 
+def test_no_column_at_all_still_has_rows() -> None:
+    data = written(TABLE, row_group_size=N // 4)
+    table, source = read(data, [], 2)
+    assert (table.num_rows, table.num_columns, source.ranges) == (N // 4, 0, [])
+
+
 def test_memoryviews_will_do() -> None:
     data = written(TABLE.select(["x"]))
     meta = parsed(data)

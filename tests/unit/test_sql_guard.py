@@ -192,6 +192,7 @@ REFUSED = [
     ("EXPLAIN SELECT 1", "found EXPLAIN"),
     ("BEGIN", "found TRANSACTION"),
     ("VACUUM", "found VACUUM"),
+    ("UPDATE EXTENSIONS", "only SELECT is allowed"),
     ("PREPARE p AS SELECT 1", "found PREPARE"),
     ("DESCRIBE index", "DESCRIBE, SHOW and SUMMARIZE are refused"),
     ("SELECT * FROM (SUMMARIZE index)", "DESCRIBE, SHOW and SUMMARIZE are refused"),
@@ -207,6 +208,7 @@ REFUSED = [
     ("SELECT seq_id\nFROM index WHERE (", "the query does not parse"),
     ("SELECT seq_id INTO x FROM index", "the query does not parse"),
     ("SELECT 1\0", "zero byte"),
+    ("SELECT '\ud800'", "half a character"),
     ("SELECT " + "[" * 3000 + "]" * 3000, "the query does not parse"),
     ("SELECT " + "abs(" * 900 + "1" + ")" * 900, "the query is nested too deeply"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -227,6 +228,19 @@ def test_orders_that_are_refused_by_name(database: LockedDatabase, sql: str, wor
 def test_a_parameter_alone_is_no_order(database: LockedDatabase) -> None:
     with pytest.raises(QueryError, match=r"ORDER BY|order"):
         select(database, "SELECT seq_id FROM index ORDER BY ?", [1])
+
+
+def test_a_checked_query_can_be_run_again(database: LockedDatabase) -> None:
+    for sql in (
+        "WITH t AS MATERIALIZED (FROM index) SELECT DISTINCT seq_id FROM t ORDER BY row_count LIMIT 9",
+        "SELECT seq_id FROM index ORDER BY file COLLATE NOCASE",
+        "SELECT seq_id FROM index",
+    ):
+        query = check_query(sql, relations=database.schemas)
+        before = copy.deepcopy(query.document)
+        first = run_selection(database, query)
+        assert query.document == before
+        assert run_selection(database, query).equals(first)
 
 
 # -- what comes out -------------------------------------------------------------------------------------------

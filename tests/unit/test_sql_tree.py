@@ -11,9 +11,16 @@ import pytest
 from pqindex.errors import QueryError
 from pqindex.sql import check_query
 from pqindex.sql import guard as guard_module
-from pqindex.sql.tree import first_line, is_blank, is_plain, parse_query, print_query, where_in
+from pqindex.sql.tree import first_line, is_blank, is_plain, is_value, parse_query, print_query, where_in
 
 RELATIONS = {"index": pa.schema([("seq_id", pa.int64())])}
+
+CONSTANT_WITH_A_NODE = {
+    "class": "CONSTANT",
+    "type": "VALUE_CONSTANT",
+    "alias": "",
+    "value": {"type": {"id": "LIST"}, "value": [{"class": "FUNCTION", "function_name": "getenv"}]},
+}
 
 PRINTED = [
     "SELECT seq_id, stats.x.min AS m FROM index WHERE NOT (a AND b) OR c = d IS NULL ORDER BY 2 DESC LIMIT 3",
@@ -102,6 +109,10 @@ def test_a_new_field_that_could_hold_something_is_refused(
         (lambda node: node["select_list"][0].update(type="FILE_REF"), "COLUMN_REF.FILE_REF"),
         (lambda node: node["modifiers"].append({"type": "INTO_MODIFIER"}), "INTO_MODIFIER"),
         (lambda node: node["from_table"].update(alias={"type": "BASE_TABLE"}), "BASE_TABLE.alias"),
+        (
+            lambda node: node.update(select_list=[CONSTANT_WITH_A_NODE]),
+            "CONSTANT.value, which is not on the list",
+        ),
         (lambda node: node.pop("modifiers"), "in a way that the guard does not know"),
         (lambda node: node["from_table"].pop("table_name"), "in a way that the guard does not know"),
     ],
@@ -113,7 +124,9 @@ def test_a_kind_that_is_unknown_is_refused(monkeypatch: pytest.MonkeyPatch, chan
     assert words in str(caught.value)
 
 
-def test_blank_and_plain() -> None:
+def test_blank_plain_and_value() -> None:
+    assert is_value({"type": {"id": "INTEGER", "type_info": None}, "is_null": False, "value": 3})
+    assert not is_value({"value": [{"class": "FUNCTION"}]})
     assert is_blank({"a": {"b": []}})
     assert not is_blank("lower")
     assert is_plain([{"catalog": "", "column": "a"}, ["b", 1]])
