@@ -27,6 +27,7 @@ from pqindex.footer import (
     PagePlaces,
     SchemaRecord,
     bounds,
+    bounds_of,
     find_pages,
     parse_footer,
     read_tail,
@@ -274,13 +275,14 @@ def _stats_bounds(meta: FileMetadata, record: SchemaRecord, options: ScanOptions
         names = [name for name in flat if name not in (options.key, options.order)]
     else:
         names = ()
-    return {
-        name: bounds(meta, flat[name])
-        for name in names
+    wanted = [
+        name
+        for name in dict.fromkeys(names)
         if name in flat
         and name
         and is_bounds_type(plain_type(arrow.field(record.leaves[flat[name]].field).type))
-    }
+    ]
+    return dict(zip(wanted, bounds_of(meta, [flat[name] for name in wanted]), strict=True))
 
 
 # -- the rows of the batch ------------------------------------------------------------------------------------
@@ -445,19 +447,22 @@ def _group_stats_table(scanned: list[_FileScan], notes: list[str]) -> pa.Table:
         except ColumnTypeError as error:
             notes.append(f"no statistics: {error.message}")
             continue
-        struct = stats_type({name: data_type}).field(0).type
-        columns[name] = concat([_stats_struct(scan, name, struct) for scan in scanned], struct)
+        columns[name] = _stats_struct(scanned, name, data_type)
     n_groups = sum(len(scan.meta.group_n_rows) for scan in scanned)
     return pa.table(columns) if columns else pa.table({"": pa.nulls(n_groups)}).select([])
 
 
-def _stats_struct(scan: _FileScan, name: str, struct: pa.StructType) -> pa.Array:
-    """Return one column's statistics: min and max where they are exact, and the null count."""
-    n_groups = len(scan.meta.group_n_rows)
-    found = scan.stats.get(name)
-    if found is None:
-        return pa.nulls(n_groups, struct)
-    inexact = pa.array(~found.exact)
-    values = [plain_array(found.min).cast(struct[0].type), plain_array(found.max).cast(struct[1].type)]
-    bounds_arrays = [pc.if_else(inexact, pa.scalar(None, v.type), v) for v in values]
-    return pa.StructArray.from_arrays([*bounds_arrays, found.null_count], fields=list(struct))
+def _stats_struct(scanned: list[_FileScan], name: str, data_type: pa.DataType) -> pa.Array:
+    """Return one column's statistics over all row groups: min and max where they are exact, and the null count."""
+    struct = stats_type({name: data_type}).field(0).type
+    found = [scan.stats.get(name) for scan in scanned]
+    n_groups = [scan.meta.n_row_groups for scan in scanned]
+    sized = list(zip(found, n_groups, strict=True))
+    inexact = pa.array(np.concatenate([np.ones(n, bool) if f is None else ~f.exact for f, n in sized]))
+    missing = pa.array(np.repeat([f is None for f in found], n_groups))
+    values = []
+    for side in ("min", "max"):
+        parts = [pa.nulls(n, data_type) if f is None else plain_array(getattr(f, side)) for f, n in sized]
+        values.append(pc.if_else(inexact, pa.scalar(None, data_type), concat(parts, data_type)))
+    values.append(concat([pa.nulls(n) if f is None else f.null_count for f, n in sized], pa.int64()))
+    return pa.StructArray.from_arrays(values, fields=list(struct), mask=missing)

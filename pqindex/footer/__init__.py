@@ -11,7 +11,7 @@ from pqindex.footer.paging import PagePlaces, find_pages
 from pqindex.footer.reading import ChunkPlaces, coalesce, read_group
 from pqindex.footer.rowrange import RowRange, plan_row_range, read_row_range
 from pqindex.footer.schema import Leaf, LogicalType, parse_schema
-from pqindex.footer.statistics import Bounds, bounds, leaf_types
+from pqindex.footer.statistics import Bounds, bounds, bounds_of, leaf_types
 from pqindex.footer.synthetic import MAGIC, Projection, SchemaRecord
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "RowRange",
     "SchemaRecord",
     "bounds",
+    "bounds_of",
     "chunk_start",
     "coalesce",
     "find_pages",

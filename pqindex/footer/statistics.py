@@ -43,7 +43,7 @@ from pqindex.footer.synthetic import SchemaRecord
 from pqindex.footer.writers import MAX_UNCUT_BYTES, NEVER_CUTS, statistics_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pqindex.footer.chunks import Int64s
     from pqindex.footer.metadata import FileMetadata
@@ -134,11 +134,46 @@ def bounds(metadata: FileMetadata, leaf_index: int) -> Bounds:
     UnsupportedFileError
         If pyarrow cannot make Arrow types of the schema.
     """
-    leaf = metadata.leaves[leaf_index]
-    kind = _leaf_kinds(SchemaRecord.from_metadata(metadata))[leaf_index]
+    return bounds_of(metadata, [leaf_index])[0]
+
+
+def bounds_of(metadata: FileMetadata, leaf_indices: Sequence[int]) -> list[Bounds]:
+    """Return the bounds of several columns; those of columns of one type are decoded together.
+
+    As `bounds`, which costs nearly as much for one column of few row groups as this for a hundred.
+    """
+    kinds = _leaf_kinds(SchemaRecord.from_metadata(metadata))
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for index in leaf_indices:
+        leaf = metadata.leaves[index]
+        look = (
+            leaf.physical_type,
+            leaf.type_length,
+            leaf.logical,
+            leaf.order_defined,
+            leaf.max_repetition_level > 0,
+        )
+        alike.setdefault((*look, kinds[index]), []).append(index)
+    found: dict[int, Bounds] = {}
+    n_groups = metadata.n_row_groups
+    for same in alike.values():
+        together = _bounds_of_alike(metadata, np.array(same), metadata.leaves[same[0]], kinds[same[0]])
+        for number, index in enumerate(same):
+            rows = slice(number * n_groups, (number + 1) * n_groups)
+            found[index] = Bounds(
+                min=together.min[rows],
+                max=together.max[rows],
+                null_count=together.null_count[rows],
+                exact=together.exact[rows],
+            )
+    return [found[index] for index in leaf_indices]
+
+
+def _bounds_of_alike(metadata: FileMetadata, leaves: Int64s, leaf: Leaf, kind: _LeafKind) -> Bounds:
+    """Return the bounds of columns like `leaf`, one column's row groups behind another's."""
     faults = _faults(metadata, leaf, kind)
-    null_count, is_all_null = _null_counts(metadata, leaf_index, faults)
-    if leaf.type_length * metadata.n_row_groups > _MAX_FIXED_BYTES:
+    null_count, is_all_null = _null_counts(metadata, leaves, leaf, faults)
+    if leaf.type_length * len(null_count) > _MAX_FIXED_BYTES:
         # Such an array would take the width for every null in it, and the width is only a number in the file.
         return _unknown(pa.null(), null_count)
     native = None if "bounds" in faults else _native_type(leaf)
@@ -146,7 +181,7 @@ def bounds(metadata: FileMetadata, leaf_index: int) -> Bounds:
         return _unknown(kind.data_type, null_count)
     sides = []
     for name in ("min", "max"):
-        start, length = _spans(metadata, leaf_index, name, is_signed=_is_signed(leaf))
+        start, length = _spans(metadata, leaves, name, leaf)
         sides.append(_decode(metadata.footer, start, np.where(is_all_null, -1, length), leaf, native))
     low, high = _drop_senseless(*sides)
     low, high = _safe_zeros(low, negative=True), _safe_zeros(high, negative=False)
@@ -158,8 +193,13 @@ def bounds(metadata: FileMetadata, leaf_index: int) -> Bounds:
     if "exact_with_nulls" in faults:
         exact &= np.asarray(pc.fill_null(pc.equal(null_count, 0), fill_value=False))
     for name in ("min", "max"):
-        exact &= _is_exact(metadata, leaf_index, name)
+        exact &= _is_exact(metadata, leaves, name, leaf)
     return Bounds(min=low, max=high, null_count=null_count, exact=exact)
+
+
+def _column(values: npt.NDArray[Any], leaves: Int64s) -> npt.NDArray[Any]:
+    """Return the values of some leaves out of an array of shape (row groups, leaves), a leaf behind another."""
+    return values[:, leaves].T.ravel()
 
 
 def _faults(metadata: FileMetadata, leaf: Leaf, kind: _LeafKind) -> frozenset[str]:
@@ -186,15 +226,15 @@ def _unknown(data_type: pa.DataType, null_count: pa.Array) -> Bounds:
 
 
 def _null_counts(
-    metadata: FileMetadata, leaf_index: int, faults: frozenset[str]
+    metadata: FileMetadata, leaves: Int64s, leaf: Leaf, faults: frozenset[str]
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """Return the null counts, and whether all values of a row group are null."""
-    counts = metadata.chunks.null_count[:, leaf_index]
-    n_values = metadata.chunks.num_values[:, leaf_index]
+    counts = _column(metadata.chunks.null_count, leaves)
+    n_values = _column(metadata.chunks.num_values, leaves)
     unknown = (counts < 0) | (counts > n_values)
     if "nonzero_null_count" in faults:
         unknown |= counts > 0
-    if "null_count" in faults or metadata.leaves[leaf_index].max_repetition_level > 0:
+    if "null_count" in faults or leaf.max_repetition_level > 0:
         unknown[:] = True
     return pa.array(counts, mask=unknown), ~unknown & (counts == n_values)
 
@@ -261,28 +301,28 @@ def _is_signed(leaf: Leaf) -> bool:
     )
 
 
-def _spans(metadata: FileMetadata, leaf_index: int, name: str, *, is_signed: bool) -> tuple[Int64s, Int64s]:
+def _spans(metadata: FileMetadata, leaves: Int64s, name: str, leaf: Leaf) -> tuple[Int64s, Int64s]:
     """Return where the bytes of a bound are, length -1 for none to trust."""
     chunks = metadata.chunks
-    n_groups = metadata.n_row_groups
-    start, length = np.zeros(n_groups, np.int64), np.full(n_groups, -1, np.int64)
-    if is_signed:
-        start = getattr(chunks, f"{name}_start")[:, leaf_index].astype(np.int64)
-        length = getattr(chunks, f"{name}_length")[:, leaf_index].astype(np.int64)
-    if metadata.leaves[leaf_index].order_defined:
-        new_length = getattr(chunks, f"{name}_value_length")[:, leaf_index]
+    n = metadata.n_row_groups * len(leaves)
+    start, length = np.zeros(n, np.int64), np.full(n, -1, np.int64)
+    if _is_signed(leaf):
+        start = _column(getattr(chunks, f"{name}_start"), leaves).astype(np.int64)
+        length = _column(getattr(chunks, f"{name}_length"), leaves).astype(np.int64)
+    if leaf.order_defined:
+        new_length = _column(getattr(chunks, f"{name}_value_length"), leaves)
         is_new = new_length >= 0
-        start = np.where(is_new, getattr(chunks, f"{name}_value_start")[:, leaf_index], start)
+        start = np.where(is_new, _column(getattr(chunks, f"{name}_value_start"), leaves), start)
         length = np.where(is_new, new_length, length)
     return start, length
 
 
-def _is_exact(metadata: FileMetadata, leaf_index: int, name: str) -> npt.NDArray[np.bool_]:
+def _is_exact(metadata: FileMetadata, leaves: Int64s, name: str, leaf: Leaf) -> npt.NDArray[np.bool_]:
     """Return whether a bound, if it is known, is a value of the column."""
-    flag = getattr(metadata.chunks, f"{name}_exact")[:, leaf_index]
-    if metadata.leaves[leaf_index].physical_type != BYTE_ARRAY or NEVER_CUTS.match(metadata.created_by or ""):
+    flag = _column(getattr(metadata.chunks, f"{name}_exact"), leaves)
+    if leaf.physical_type != BYTE_ARRAY or NEVER_CUTS.match(metadata.created_by or ""):
         return np.asarray(flag != 0)
-    length = getattr(metadata.chunks, f"{name}_value_length")[:, leaf_index]
+    length = _column(getattr(metadata.chunks, f"{name}_value_length"), leaves)
     return np.asarray((flag == 1) | ((flag < 0) & (length <= MAX_UNCUT_BYTES)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -136,3 +137,54 @@ def test_splits_by_a_hash_of_the_group_leak_nothing_L32_T21(tmp_path: Path) -> N
     assert len(train) + len(test) == 200
     assert len(test) > 0
     assert not set(train.extra.column("subject").to_pylist()) & set(test.extra.column("subject").to_pylist())
+
+
+def shared_groups(path: Path, rows: int, n_sequences: int, **options: Any) -> None:
+    """One row group of `n_sequences` sequences of `rows` rows of ten random columns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(0)
+    n = rows * n_sequences
+    columns = {"seq_id": np.repeat(np.arange(n_sequences), rows), "t": np.arange(n) % rows}
+    columns |= {f"f{i}": random.standard_normal(n, dtype=np.float32) for i in range(10)}
+    pq.write_table(pa.table(columns), path, row_group_size=n, use_dictionary=["seq_id"], **options)
+
+
+def test_one_of_many_sequences_in_an_enormous_group_costs_its_pages_L30_case_58(tmp_path: Path) -> None:
+    shared_groups(tmp_path / "1.parquet", 500, 200, data_page_size=4096, write_batch_size=512)
+    index = pqindex.build(tmp_path / "1.parquet", order="t")
+    group_bytes = index.sql("SELECT total_compressed_size FROM row_groups").column(0)[0].as_py()
+    columns = [f"f{i}" for i in range(10)]
+    expected = pq.read_table(tmp_path / "1.parquet", columns=columns)
+    for source in (index.select(), index.select().pin(tmp_path / "m.manifest.parquet")):
+        with pqindex.Reader(source, columns=columns) as reader:
+            for i in (0, 57, 199):
+                assert reader[i].equals(expected.slice(500 * i, 500))
+            stats = reader.stats()
+            assert (stats["page_reads"], stats["groups"]) == (3, 0)
+            assert stats["bytes"] < 3 * group_bytes / 50
+
+
+def test_neighbours_are_read_once_their_group_is_cheaper(tmp_path: Path) -> None:
+    shared_groups(tmp_path / "1.parquet", 500, 200, data_page_size=4096, write_batch_size=512)
+    index = pqindex.build(tmp_path / "1.parquet", order="t")
+    with pqindex.Reader(index.select(), columns=["f0", "f1"]) as reader:
+        group_bytes = sum(int(n) for n in reader._plan.chunks["length"])
+        for i in range(200):
+            reader[i]
+        stats = reader.stats()
+        assert stats["groups"] == 1
+        assert stats["bytes"] <= 2 * group_bytes
+        assert stats["fallback_group_is_cheaper"] == 1
+    with pqindex.Reader(index.select(), columns=["f0", "f1"], group_cache_bytes=1000) as reader:
+        for i in range(200):
+            reader[i]
+        assert reader.stats()["groups"] == 0, "a group that would not be kept is never read whole"
+
+
+def test_without_page_places_the_group_is_read_and_it_is_counted(tmp_path: Path) -> None:
+    shared_groups(tmp_path / "1.parquet", 50, 20)
+    index = pqindex.build(tmp_path / "1.parquet", order="t", pages="never")
+    with pqindex.Reader(index.select(), columns=["f0"]) as reader:
+        reader[3], reader[4]
+        assert reader.stats()["fallback_no_pages"] == 1
+        assert reader.stats()["group_cache_hits"] == 1
