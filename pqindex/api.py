@@ -14,7 +14,7 @@ from pqindex import manifest as manifests
 from pqindex import storage
 from pqindex.build import Progress, build_index
 from pqindex.documents import BuildOptions
-from pqindex.errors import PqindexError, UsageError
+from pqindex.errors import NotFoundError, PqindexError, UsageError
 from pqindex.manifest import LoadedManifest, Problem, VerifyReport
 from pqindex.places import Places, SourceFiles
 from pqindex.query import Asked, Database, Parameters, chunk_source, snapshots_relation, source_files
@@ -99,6 +99,11 @@ def build(
     ConflictError
         If another writer committed at the same time.
     """
+    for name, value in {"key": key, "order": order}.items():
+        if not isinstance(value, str) and (name == "key" or value is not None):
+            raise UsageError(f"{name}: expected the name of a column, found {value!r}")
+    if isinstance(statistics, str):
+        raise UsageError(f"statistics: expected a list of names, found the text {statistics!r}")
     options = BuildOptions(
         unit=unit,
         key=key,
@@ -139,6 +144,8 @@ def open(  # noqa: A001  # read as pqindex.open
         If it is damaged, or of a later version.
     """
     sidecar = open_sidecar(os.path.abspath(path), snapshot)
+    if root is not None and not os.path.isdir(root):
+        raise NotFoundError(f"root of the source files is not there: {os.fspath(root)}", path=os.fspath(root))
     return Index(sidecar, root=None if root is None else os.path.abspath(root))
 
 
@@ -301,6 +308,29 @@ class Index:
         files = source_files(self._sidecar, self._root, np.arange(self._sidecar.files.num_rows))
         return manifests.verify_files(files)
 
+    def check_target(self, path: storage.PathLike) -> None:
+        """Refuse a file to write that is one of the index or of its source; nothing here ever writes onto data.
+
+        Raises
+        ------
+        UsageError
+            If `path` is a source file, lies in the index folder, or would be taken for a source file by the next
+            build.
+        """
+        target = os.path.realpath(path)
+        if target.startswith(os.path.realpath(self.path) + os.sep):
+            raise UsageError(
+                f"the file to write lies in the index: {path}", hint="write it elsewhere", path=str(path)
+            )
+        root = os.path.realpath(self._root)
+        relative = os.path.relpath(target, root).replace(os.sep, "/")
+        if relative in set(self._sidecar.files.column("path").to_pylist()):
+            raise UsageError(
+                f"the file to write is a source file of the index: {path}",
+                hint="write it elsewhere",
+                path=str(path),
+            )
+
     def close(self) -> None:
         """Free the database of the index; a later query makes a new one."""
         self._database.close()
@@ -357,7 +387,10 @@ class Selection:
         return self._digest
 
     def to_table(self) -> pa.Table:
-        """Return ``seq_id``, ``row_count`` and the query's other columns, n rows."""
+        """Return ``seq_id``, ``row_count`` and the query's other columns, n rows.
+
+        A column that the query itself calls ``row_count`` is the query's.
+        """
         return _to_table(self._places)
 
     def pin(self, path: storage.PathLike, seed: int | None = None, *, overwrite: bool = False) -> Manifest:
@@ -370,16 +403,19 @@ class Selection:
         seed
             Seed for the order of training, from 0 to 2**53 - 1; part of the manifest's identity.
         overwrite
-            Replace a file that is there.
+            Replace a manifest that is there; other files are never replaced.
 
         Raises
         ------
         QueryError
             If the query may give another answer tomorrow: ``random()``, ``now()``, LIMIT without ORDER BY.
         ConflictError
-            If the file is there and `overwrite` is not set.
+            If the file is there and `overwrite` is not set, or is no manifest.
+        UsageError
+            If the file is one of the source or of the index.
         """
         info = self._index.info()
+        self._index.check_target(path)
         manifests.pin(
             os.fspath(path),
             self._places,
@@ -484,7 +520,10 @@ class Manifest:
         }
 
     def to_table(self) -> pa.Table:
-        """Return ``seq_id``, ``row_count`` and the query's other columns, n rows."""
+        """Return ``seq_id``, ``row_count`` and the query's other columns, n rows.
+
+        A column that the query itself calls ``row_count`` is the query's.
+        """
         return _to_table(self._loaded.places)
 
     def verify(self, deep: bool = False) -> VerifyReport:
@@ -555,7 +594,6 @@ def _resolve_manifest(
 
 
 def _to_table(places: Places) -> pa.Table:
-    columns = {"seq_id": places.seq_ids, "row_count": pa.array(places.row_counts)}
-    for name, column in zip(places.extra.column_names, places.extra.columns, strict=True):
-        columns.setdefault(name, column)
-    return pa.table(columns)
+    own = {"seq_id": places.seq_ids, "row_count": pa.array(places.row_counts)}
+    extra = dict(zip(places.extra.column_names, places.extra.columns, strict=True))
+    return pa.table({**own, **extra})

@@ -165,14 +165,14 @@ def _check_order_pairs(
     paths: pa.ChunkedArray,
     options: BuildOptions,
 ) -> None:
-    proved = runs.order_proved[seconds] if len(seconds) else np.zeros(0, bool)
-    firsts, seconds = firsts[proved], seconds[proved]
-    if not len(seconds):
+    if not len(seconds) or options.order is None:
         return
     before = runs.order_max.take(pa.array(firsts))
     after = runs.order_min.take(pa.array(seconds))
-    good = pc.fill_null(pc.greater(after, before), False).to_numpy(zero_copy_only=False)
-    bad = np.flatnonzero(~good)
+    # Where the order was not read, both are exact bounds or null; null proves nothing.
+    unknown = pa.array(~runs.order_proved[seconds])
+    good = pc.if_else(pc.is_null(pc.greater(after, before)), unknown, pc.greater(after, before))
+    bad = np.flatnonzero(~good.to_numpy(zero_copy_only=False))
     if len(bad):
         faults = [
             _place(

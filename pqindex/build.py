@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import os
 import signal
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -19,13 +23,14 @@ from pqindex.documents import BuildOptions, Snapshot
 from pqindex.errors import (
     FIRST_PLACES,
     BadFileError,
+    ColumnMissingError,
     ConflictError,
     SourceError,
     UnsupportedFileError,
     UsageError,
 )
 from pqindex.footer import SchemaRecord
-from pqindex.scan import ScanBatch, ScanOptions, Skipped, one_type, scan_files
+from pqindex.scan import DEFAULT_STATS_COLUMNS, ScanBatch, ScanOptions, Skipped, one_type, scan_files
 from pqindex.sidecar import (
     Sidecar,
     commit,
@@ -99,9 +104,12 @@ def build_index(
     listing = storage.list_source(source, files)
     path = os.path.abspath(index) if index is not None else default_index_path(source, listing.root)
     parent = _newest(path)
+    if parent is not None:
+        _check_same_source(parent.snapshot, listing, path)
 
     batches = _scan(listing, options, workers, progress)
     scan = _merge(batches, options)
+    _check_statistics(options, scan)
     _raise_bad_files(scan.skipped, options, n_files=len(listing.paths))
     if progress is not None:
         progress(len(listing.paths), len(listing.paths), "assemble")
@@ -126,11 +134,12 @@ def build_index(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         writer=f"pqindex {version('pqindex')}",
         root=os.path.relpath(listing.root, path).replace(os.sep, "/"),
+        kind=listing.kind,
         options=options,
         schemas=tuple(scan.schemas),
         parts=(write_part(path, tables),),
         skipped=tuple({"path": s.path, "reason": s.reason, "message": s.message} for s in scan.skipped),
-        notes=tuple(_notes(scan, sequences, listing)),
+        notes=tuple(_notes(scan, sequences, listing, options)),
         totals={
             "n_files": scan.files.num_rows,
             "n_row_groups": scan.row_groups.num_rows,
@@ -185,8 +194,21 @@ def _newest(path: str) -> Sidecar | None:
     return None
 
 
+def _check_same_source(parent: Snapshot, listing: storage.Listing, path: str) -> None:
+    """Refuse to put the index of some files in the place of the index of a folder, or the other way round."""
+    if parent.kind != listing.kind:
+        raise ConflictError(
+            f"the index that is there is of another source: {path}; it was made of a {parent.kind}, and this is a "
+            f"{listing.kind}",
+            hint="name another place with -o / index=, or remove the index",
+            path=path,
+            expected=parent.kind,
+            found=listing.kind,
+        )
+
+
 def _says_the_same(old: Snapshot, new: Snapshot) -> bool:
-    names = ("root", "options", "schemas", "parts", "skipped", "notes", "content_digest")
+    names = ("root", "kind", "options", "schemas", "parts", "skipped", "notes", "content_digest")
     return all(getattr(old, name) == getattr(new, name) for name in names)
 
 
@@ -216,7 +238,7 @@ def _scan(
     listing: storage.Listing, options: BuildOptions, workers: int | None, progress: Progress | None
 ) -> list[ScanBatch]:
     """Scan all files, in the order of the listing."""
-    if workers is not None and workers < 1:
+    if workers is not None and not _is_count(workers):
         raise UsageError(f"workers: expected an integer >= 1, found {workers!r}")
     n_files = len(listing.paths)
     n_processes = _n_cores() if workers is None else workers
@@ -250,6 +272,10 @@ def _scanned(
     yield from _scan_in_processes(root, batches[done:], options, n_processes)
 
 
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
 def _n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -269,13 +295,19 @@ def _scan_in_processes(
 
     def in_pool(batches: Sequence[Sequence[str]], size: int) -> Iterator[ScanBatch]:
         pool = ProcessPoolExecutor(
-            max_workers=min(size, len(batches)), initializer=_leave_interrupts_to_the_parent
+            max_workers=min(size, len(batches)), initializer=_start_worker, initargs=(os.getpid(),)
         )
+        futures: list[Any] = []
         try:
-            for future in [pool.submit(_scan_batch, root, paths, options) for paths in batches]:
+            with _interrupts_wait():
+                futures = [pool.submit(_scan_batch, root, paths, options) for paths in batches]
+            for future in futures:
                 yield future.result()
         finally:
-            pool.shutdown(wait=True, kill_workers=True)
+            with _interrupts_wait():
+                for future in futures:
+                    future.cancel()
+                pool.shutdown(wait=True)
 
     done = 0
     try:
@@ -293,8 +325,26 @@ def _scan_in_processes(
                 yield empty
 
 
-def _leave_interrupts_to_the_parent() -> None:
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Let Ctrl-C wait: processes that are started here never see it, and what is done here is done whole."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_worker(parent: int) -> None:
+    """Leave interrupts to the parent, and end when it is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:
@@ -360,10 +410,18 @@ def _cast(table: pa.Table, names: Sequence[str], data_type: pa.DataType) -> pa.T
 def _merge_stats(batches: list[ScanBatch], notes: list[str]) -> pa.Table:
     """Return the statistics of all row groups; a column whose types do not fit together is left out and noted."""
     names = dict.fromkeys(name for batch in batches for name in batch.group_stats.column_names)
+    lower = Counter(name.lower() for name in names)
+    twins = {name for batch in batches for name in batch.twins} | {name for name, n in lower.items() if n > 1}
+    notes.extend(
+        f"no statistics: columns {name!r} differ only in letter case, which SQL does not tell apart in `stats`"
+        for name in sorted(twins)
+    )
     columns = {}
     for name in names:
         with_it = [b for b in batches if name in b.group_stats.column_names]
         fields = [b.group_stats.schema.field(name).type for b in with_it]
+        if name.lower() in twins:
+            continue
         try:
             data_type = one_type(
                 ((f.field("min").type, _first(b)) for f, b in zip(fields, with_it, strict=True)), column=name
@@ -409,12 +467,29 @@ def _raise_bad_files(skipped: Sequence[Skipped], options: BuildOptions, *, n_fil
     )
 
 
+def _check_statistics(options: BuildOptions, scan: ScanBatch) -> None:
+    """Refuse a statistics column that no file has."""
+    names = {name for schema in scan.schemas for name in schema.field_names}
+    missing = [name for name in options.statistics or () if name not in names]
+    if missing and scan.schemas:
+        near = difflib.get_close_matches(missing[0], names, n=3, cutoff=0.5)
+        raise ColumnMissingError(
+            f"statistics column {missing[0]!r} is in no file",
+            hint=f"did you mean {' or '.join(map(repr, near))}?" if near else "leave it out",
+            column=missing[0],
+        )
+
+
 # -- what the build has to say ---------------------------------------------------------------------------------
 
 
-def _notes(scan: ScanBatch, sequences: pa.Table, listing: storage.Listing) -> list[str]:
+def _notes(
+    scan: ScanBatch, sequences: pa.Table, listing: storage.Listing, options: BuildOptions
+) -> list[str]:
     """Return what the build has to say about the source, for people."""
     notes = list(scan.notes)
+    if options.order is not None and options.check == "footer":
+        notes.append(f"that {options.order!r} increases inside row groups was not proved (check: footer)")
     if scan.n_null_rows:
         notes.append(f"{scan.n_null_rows} rows without a key were passed over")
     if scan.n_key_reads:
@@ -422,6 +497,7 @@ def _notes(scan: ScanBatch, sequences: pa.Table, listing: storage.Listing) -> li
             f"the key column of {scan.n_key_reads} of {scan.row_groups.num_rows} row groups was read, since their "
             f"bounds do not prove one key"
         )
+    notes += _statistics_notes(scan, sequences)
     several = int(pc.sum(pc.greater(sequences.column("n_segments"), 1)).as_py() or 0)
     if several:
         segments = int(pc.sum(sequences.column("n_segments")).as_py())
@@ -429,5 +505,22 @@ def _notes(scan: ScanBatch, sequences: pa.Table, listing: storage.Listing) -> li
             f"{several} of {sequences.num_rows} sequences lie in more than one row group "
             f"({segments / max(1, sequences.num_rows):.1f} segments a sequence): each costs a read for each"
         )
-    notes.extend(f"{count} names passed over: {reason}" for reason, count in listing.skipped.items())
+    notes.extend(
+        f"{count} name{'s' * (count > 1)} passed over: {reason}" for reason, count in listing.skipped.items()
+    )
     return notes
+
+
+def _statistics_notes(scan: ScanBatch, sequences: pa.Table) -> list[str]:
+    """Return why a query may find no statistics, which no error tells it."""
+    if "stats" not in sequences.column_names:
+        wide = any(len(schema.field_names) > DEFAULT_STATS_COLUMNS for schema in scan.schemas)
+        return ["no statistics are kept of so many columns: name some with --statistics"] if wide else []
+    n_null = sequences.column("stats").null_count
+    if not n_null:
+        return []
+    note = (
+        f"`stats` is null for {n_null} of {sequences.num_rows} sequences, since a footer's bounds are those of a row "
+        "group and these are not one whole row group: a filter on `stats` leaves them out"
+    )
+    return [note]

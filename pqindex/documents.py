@@ -161,7 +161,7 @@ _SNAPSHOT: Mapping[str, Shape] = {
     "parent": _or_null(_number_from_one),
     "created_at": _text,
     "writer": _text,
-    "source": {"root": _or_null(_text)},
+    "source": {"root": _or_null(_text), "kind": _text},
     "options": OPTIONS,
     "schemas": _ListOf(
         {
@@ -415,6 +415,8 @@ class Snapshot:
         Name and version of the program.
     root : str or None
         Where the source was, relative to the index folder: a hint that the opener may override.
+    kind : str
+        How the source was named; see `storage.Listing`.
     options : BuildOptions
     schemas : tuple of SchemaRecord
         Each distinct Parquet schema of the source, as the footers' own bytes
@@ -435,6 +437,7 @@ class Snapshot:
     created_at: str
     writer: str
     root: str | None
+    kind: str
     options: BuildOptions
     schemas: tuple[SchemaRecord, ...]
     parts: tuple[Part, ...]
@@ -454,7 +457,7 @@ class Snapshot:
                 "parent": self.parent,
                 "created_at": self.created_at,
                 "writer": self.writer,
-                "source": {"root": self.root},
+                "source": {"root": self.root, "kind": self.kind},
                 "options": self.options.to_json(),
                 "schemas": [_schema_to_json(schema) for schema in self.schemas],
                 "parts": [
@@ -494,6 +497,7 @@ class Snapshot:
             created_at=value["created_at"],
             writer=value["writer"],
             root=value["source"]["root"],
+            kind=value["source"]["kind"],
             options=BuildOptions.from_json(value["options"]),
             schemas=tuple(_schema_from_json(entry) for entry in value["schemas"]),
             parts=tuple(

@@ -32,7 +32,8 @@ class PqindexError(Exception):
         self.message = message
         self.hint = hint
         self.facts = facts
-        super().__init__(f"{message.rstrip('.')}. Hint: {hint}" if hint else message)
+        end = "" if message.endswith("?") else "."
+        super().__init__(f"{message.rstrip('.')}{end} Hint: {hint}" if hint else message)
 
     def __getattr__(self, name: str) -> Any:
         facts = self.__dict__.get("facts", {})
@@ -235,6 +236,15 @@ class ConflictError(PqindexError):
     """Another writer committed first, or the target exists."""
 
     reason = "conflict"
+
+
+class WriteError(PqindexError, OSError):
+    """A file could not be written; nothing is left of it."""
+
+    reason = "write-failed"
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class NotFoundError(PqindexError, FileNotFoundError):

@@ -257,6 +257,7 @@ class _Collector:
                 self._add_order(group, values, np.zeros(1, np.int64), np.array([len(values)], np.int64))
         elif order_bounds is not None:
             inexact = pa.array(~order_bounds.exact[first:stop])
+            self._check_bounds_have_room(first, stop, order_bounds)
             for target, values in ((self._lows, order_bounds.min), (self._highs, order_bounds.max)):
                 target.append(pc.if_else(inexact, pa.scalar(None, values.type), values[first:stop]))
         else:
@@ -322,6 +323,28 @@ class _Collector:
             if row not in run_starts:
                 found += f" after {values[row - 1].as_py()!r}"
             self._order_faults.append(self._place(group, row, row + 1, found))
+
+    def _check_bounds_have_room(self, first: int, stop: int, order_bounds: Bounds) -> None:
+        """Record the row groups whose integer bounds have no room for as many increasing values as there are rows."""
+        if not pa.types.is_integer(order_bounds.min.type):
+            return
+        n_rows = self._meta.group_n_rows[first:stop]
+        low, high = (
+            pc.fill_null(side[first:stop], 0)
+            .to_numpy(zero_copy_only=False)
+            .astype(np.int64, copy=False)
+            .view(np.uint64)
+            for side in (order_bounds.min, order_bounds.max)
+        )
+        # Modulo 2**64, so that no difference of two integers overflows.
+        steps = high - low
+        narrow = (
+            order_bounds.exact[first:stop] & (n_rows > 0) & (steps < (n_rows - 1).clip(0).astype(np.uint64))
+        )
+        for i in np.flatnonzero(narrow)[:MAX_ORDER_FAULTS].tolist():
+            group = first + i
+            found = f"only {order_bounds.min[group].as_py()} to {order_bounds.max[group].as_py()}"
+            self._order_faults.append(self._place(group, 0, int(n_rows[i]), found))
 
     def _check_text(self, group: int, values: pa.Array) -> None:
         """Refuse keys that say they are text and are not UTF-8, which no table of an index may hold."""

@@ -23,6 +23,7 @@ from pqindex import storage
 from pqindex.digest import sha256_hex
 from pqindex.documents import MAX_SEED, ManifestHeader
 from pqindex.errors import (
+    ConflictError,
     DigestMismatchError,
     DocumentInvalidError,
     NotFoundError,
@@ -34,7 +35,7 @@ from pqindex.format import MANIFEST_KEY, NOTES_KEY, TABLE_KEY, VERSION_KEY, mani
 from pqindex.places import Places, SourceFiles
 from pqindex.query import Asked
 from pqindex.readplan import check_file, empty_columns
-from pqindex.sql import refuse_for_pin
+from pqindex.sql import CheckedQuery, refuse_for_pin
 
 _SAFE_INTEGER = 2**53
 
@@ -157,9 +158,16 @@ def pin(
         If the seed is not an integer of [0, 2**53).
     """
     refuse_for_pin(asked.query)
+    _refuse_facts_of_the_machine(asked.query)
     if not _is_seed(seed):
         raise UsageError(f"seed: expected an integer from 0 to 2**53 - 1, found {seed!r}")
     path = os.path.abspath(path)
+    if overwrite and os.path.isfile(path) and not _is_manifest(path):
+        raise ConflictError(
+            f"the file that is there is no manifest, and is not replaced: {path}",
+            hint="choose another name",
+            path=path,
+        )
     header = ManifestHeader(
         content_digest=content_digest,
         sql=asked.query.text,
@@ -188,6 +196,25 @@ def pin(
     with storage.writing(path, overwrite=overwrite) as file:
         pq.write_table(
             table.replace_schema_metadata(metadata), file, compression="zstd", write_page_checksum=True
+        )
+
+
+def _is_manifest(path: str) -> bool:
+    try:
+        with pq.ParquetFile(path, memory_map=False) as file:
+            return MANIFEST_KEY in (file.schema_arrow.metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def _refuse_facts_of_the_machine(query: CheckedQuery) -> None:
+    """Refuse a query whose answer hangs on times of files or builds, which are other ones on another machine."""
+    named = sorted(query.column_names & {"mtime_ns", "etag", "created_at"})
+    if named or "snapshots" in query.relations:
+        what = f"column {named[0]!r}" if named else "relation 'snapshots'"
+        raise QueryError(
+            f"the query asks for facts of this machine, which a manifest must not hang on: {what}",
+            hint="choose by the content of the data",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,7 +122,8 @@ def _index_relation(sidecar: Sidecar) -> pa.Table:
 def _partition_struct(files: pa.Table) -> pa.Array | None:
     """Return the Hive partition values of each file as a struct of texts, None where no file has any."""
     pairs = files.column("partition").to_pylist()
-    names = sorted({name for pair in pairs for name, _ in pair})
+    lower = Counter(name.lower() for name in {name for pair in pairs for name, _ in pair})
+    names = sorted({name for pair in pairs for name, _ in pair if lower[name.lower()] == 1})
     if not names:
         return None
     values = [dict(pair) for pair in pairs]

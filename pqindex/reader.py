@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pqindex import storage
-from pqindex.errors import SelectionIndexError, SourceChangedError, UsageError
+from pqindex.errors import SelectionIndexError, SourceChangedError, SourceError, UsageError
 from pqindex.footer import (
     ChunkPlaces,
     PagePlaces,
@@ -344,7 +345,7 @@ class Reader:
             self._places(chunks),
             self._range_reader(process, file_no),
             n_rows=int(plan.group_n_rows[group]),
-            file_size=int(plan.footprints[file_no, 0]),
+            file_size=self._file(process, file_no).facts.size_bytes,
             file=plan.paths[file_no].as_py(),
             row_group=int(plan.group_row_group[group]),
         )
@@ -374,9 +375,7 @@ class Reader:
     def _range_reader(
         self, process: _Process, file_no: int
     ) -> Callable[[list[tuple[int, int]]], list[bytes]]:
-        file = process.files.get(file_no)
-        if file is None:
-            file = process.files.put(file_no, self._open(process, file_no))
+        file = self._file(process, file_no)
         counters = process.counters
 
         def read_ranges(ranges: list[tuple[int, int]]) -> list[bytes]:
@@ -385,6 +384,20 @@ class Reader:
             return file.read_ranges(ranges)
 
         return read_ranges
+
+    def _file(self, process: _Process, file_no: int) -> storage.SourceFile:
+        """Return a source file, open; where the process has no descriptor left, the others are closed first."""
+        file = process.files.get(file_no)
+        if file is None:
+            try:
+                file = self._open(process, file_no)
+            except SourceError as error:
+                if error.facts.get("errno") not in (errno.EMFILE, errno.ENFILE) or not len(process.files):
+                    raise
+                process.files.clear()
+                file = self._open(process, file_no)
+            file = process.files.put(file_no, file)
+        return file
 
     def _open(self, process: _Process, file_no: int) -> storage.SourceFile:
         """Open a source file, after the check that nobody wrote to it since the plan was resolved."""

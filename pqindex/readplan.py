@@ -33,7 +33,7 @@ from pqindex.errors import (
     SourceError,
     UsageError,
 )
-from pqindex.footer import ChunkPlaces, FileMetadata, SchemaRecord, parse_footer
+from pqindex.footer import TAIL_BYTES, ChunkPlaces, FileMetadata, SchemaRecord, parse_footer, read_tail
 from pqindex.places import Places, SourceFiles, expand_ranges
 
 PLACE_FACTS = ("start", "length", "num_values", "codec")
@@ -333,6 +333,8 @@ def _look_at_files(
             metas.append(meta)
         except SourceChangedError as error:
             problems.append(error)
+            if parse and staleness != "error":
+                metas.append(_footer_of_today(files, number))
         except SourceError as error:
             if "file" not in error.facts:
                 error.facts["file"] = path
@@ -347,11 +349,20 @@ def _look_at_files(
             file=problems[0].file,
             files=tuple(problem.file for problem in problems),
         )
-    for problem in problems:
-        if parse:
-            raise problem
+    for problem in problems if staleness == "warn" else ():
         warnings.warn(str(problem), PqindexStalenessWarning, stacklevel=4)
     return footprints, metas
+
+
+def _footer_of_today(files: SourceFiles, number: int) -> FileMetadata:
+    """Return the footer of a file that is not the one that was indexed, for who wants to go on all the same."""
+    path = files.paths[number]
+    with storage.SourceFile(storage.join(files.root, path)) as file:
+        size = file.facts.size_bytes
+        offset, length = read_tail(
+            file.read(max(0, size - TAIL_BYTES), min(size, TAIL_BYTES)), file_size=size, file=path
+        )
+        return parse_footer(file.read(offset, length), file=path, file_size=size)
 
 
 def _parsed(metas: list[FileMetadata | None]) -> ChunkSource:

@@ -6,6 +6,7 @@ a cluster may do it later. Nothing here knows of parts, snapshots or other batch
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,6 +91,8 @@ class ScanBatch:
     group_stats : pa.Table
         One row a row group, a struct column a statistics column.
     schemas : list of SchemaRecord
+    twins : set of str
+        Lower-case names that several columns of one file have, letter case aside; no statistics are kept of them.
     null_runs, order_faults : list of Place
         Rows without a key; places where the order column does not increase.
     skipped : list of Skipped
@@ -105,6 +108,7 @@ class ScanBatch:
     runs: pa.Table
     group_stats: pa.Table
     schemas: list[SchemaRecord]
+    twins: set[str] = field(default_factory=set)
     null_runs: list[Place] = field(default_factory=list)
     n_null_rows: int = 0
     order_faults: list[Place] = field(default_factory=list)
@@ -262,11 +266,18 @@ def _page_places(
     return found
 
 
+def _twins(record: SchemaRecord) -> set[str]:
+    """Return the lower-case names that several top-level columns share."""
+    counts = Counter(name.lower() for name in record.field_names)
+    return {name for name, n in counts.items() if n > 1}
+
+
 def _stats_bounds(meta: FileMetadata, record: SchemaRecord, options: ScanOptions) -> dict[str, Bounds]:
     """Return the bounds of the columns that statistics are kept of."""
     flat = {}
+    twins = _twins(record)
     for i, leaf in enumerate(record.leaves):
-        if len(leaf.path) == 1 and leaf.max_repetition_level == 0:
+        if len(leaf.path) == 1 and leaf.max_repetition_level == 0 and leaf.path[0].lower() not in twins:
             flat[leaf.path[0]] = i
     arrow = record.to_arrow()
     if options.statistics is not None:
@@ -307,6 +318,7 @@ def _batch(
         runs=_runs_table(scanned, key_type, order_type),
         group_stats=_group_stats_table(scanned, notes),
         schemas=schemas,
+        twins={name for schema in schemas for name in _twins(schema)},
         null_runs=[place for scan in scanned for place in scan.runs.null_runs],
         n_null_rows=sum(scan.runs.n_null_rows for scan in scanned),
         order_faults=[place for scan in scanned for place in scan.runs.order_faults],

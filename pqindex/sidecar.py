@@ -291,7 +291,11 @@ def open_sidecar(path: str, number: int | None = None) -> Sidecar:
     """
     numbers = snapshot_numbers(path)
     if not numbers:
-        raise NotFoundError(f"no index at {path}", hint="make one with: pqindex build SOURCE", path=path)
+        beside = path.rstrip("/") + storage.INDEX_SUFFIX
+        hint = (
+            f"did you mean {beside}?" if snapshot_numbers(beside) else "make one with: pqindex build SOURCE"
+        )
+        raise NotFoundError(f"no index at {path}", hint=hint, path=path)
     if number is None:
         number = numbers[-1]
     elif number not in numbers:

@@ -22,9 +22,11 @@ from pqindex.errors import (
     ConflictError,
     EmptySourceError,
     NotFoundError,
+    PqindexError,
     SourceChangedError,
     SourceError,
     UsageError,
+    WriteError,
 )
 
 PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
@@ -60,12 +62,15 @@ class Listing:
         Absolute path of the folder that the paths are relative to.
     paths : tuple of str
         Relative paths in the order of their bytes.
+    kind : str
+        How the source was named: ``"folder"``, ``"file"``, ``"list"``, or ``"glob "`` and the pattern below the root.
     skipped : dict of str to int
         How many names were passed over, by reason.
     """
 
     root: str
     paths: tuple[str, ...]
+    kind: str
     skipped: dict[str, int] = field(default_factory=dict)
 
 
@@ -84,13 +89,21 @@ class SourceFile:
         try:
             self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         except FileNotFoundError as error:
+            if os.path.islink(path):
+                raise BadFileError(
+                    f"a link that leads nowhere: {path} -> {os.readlink(path)}",
+                    hint="remove the link, or put its target back",
+                    file=path,
+                ) from error
             raise NotFoundError(
                 f"source file is gone: {path}",
                 hint="put it back, or build the index again",
                 file=path,
             ) from error
         except OSError as error:
-            raise SourceError(f"source file cannot be opened: {path}: {error.strerror}", file=path) from error
+            raise SourceError(
+                f"source file cannot be opened: {path}: {error.strerror}", file=path, errno=error.errno
+            ) from error
         self.facts = _facts(os.fstat(self._fd))
 
     def read(self, offset: int, length: int) -> bytes:
@@ -195,10 +208,20 @@ def list_source(source: PathLike | Sequence[PathLike], files: Sequence[PathLike]
         return _list_named([os.path.join(folder, name) for name in files], root=folder)
     if isinstance(source, str | os.PathLike):
         text = os.fspath(source)
+        if "://" in text:
+            raise UsageError(
+                f"source is in an object store, which this version does not read: {text}",
+                hint="copy the files, or mount the store",
+                path=text,
+            )
+        if text.rstrip("/").endswith(INDEX_SUFFIX) and os.path.isdir(text):
+            raise UsageError(
+                f"source is an index itself: {text}", hint="name the folder of the data", path=text
+            )
         if os.path.isdir(text):
             return _list_folder(text)
         if os.path.isfile(text):
-            return _list_files([text], root=os.path.dirname(os.path.abspath(text)))
+            return _list_files([text], root=os.path.dirname(os.path.abspath(text)), kind="file")
         if globbing.has_magic(text):
             return _list_glob(text)
         raise NotFoundError(f"source is not there: {text}", hint="check the path", path=text)
@@ -217,7 +240,7 @@ def _list_named(names: list[str], *, root: str | None) -> Listing:
         )
     if root is None:
         root = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in names])
-    return _list_files(names, root=root)
+    return _list_files(names, root=root, kind="list")
 
 
 def _list_folder(folder: str) -> Listing:
@@ -255,7 +278,7 @@ def _list_folder(folder: str) -> Listing:
             hint=f"names must end in {', '.join(PARQUET_SUFFIXES)} and not start with '.' or '_'",
             path=folder,
         )
-    return Listing(root=root, paths=_in_byte_order(found), skipped=dict(sorted(skipped.items())))
+    return _listing(root, found, "folder", skipped)
 
 
 def _list_glob(pattern: str) -> Listing:
@@ -282,15 +305,19 @@ def _list_glob(pattern: str) -> Listing:
             hint="quote the pattern, and check it with ls",
             path=pattern,
         )
-    return Listing(root=root, paths=_in_byte_order(found), skipped=dict(sorted(skipped.items())))
+    return _listing(root, found, f"glob {os.path.relpath(os.path.abspath(pattern), root)}", skipped)
 
 
-def _list_files(names: Iterable[str], *, root: str) -> Listing:
+def _list_files(names: Iterable[str], *, root: str, kind: str) -> Listing:
     paths = [os.path.relpath(os.path.abspath(name), root) for name in names]
     outside = [path for path in paths if path.split(os.sep)[0] == os.pardir]
     if outside:
         raise UsageError(f"file lies outside {root}: {outside[0]}", path=outside[0])
-    return Listing(root=root, paths=_in_byte_order(dict.fromkeys(paths)))
+    return _listing(root, dict.fromkeys(paths), kind, {})
+
+
+def _listing(root: str, found: Iterable[str], kind: str, skipped: dict[str, int]) -> Listing:
+    return Listing(root=root, paths=_in_byte_order(found), kind=kind, skipped=dict(sorted(skipped.items())))
 
 
 def _in_byte_order(paths: Iterable[str]) -> tuple[str, ...]:
@@ -355,12 +382,33 @@ def writing(path: str, *, overwrite: bool = False) -> Iterator[BinaryIO]:
 
     The bytes go to a temporary name in the same folder, are forced to the disk, and get the name in one step. With
     `overwrite` the name then means the new file; without it a name that exists is a ConflictError, and of two
-    writers at once exactly one succeeds. A write that fails leaves nothing.
+    writers at once exactly one succeeds. A write that fails leaves nothing, and is a WriteError.
     """
-    folder = os.path.dirname(os.path.abspath(path))
-    os.makedirs(folder, exist_ok=True)
+    if os.path.isdir(path):
+        raise UsageError(f"a file is to be written, and this is a folder: {path}", path=path)
     if not overwrite and os.path.lexists(path):
         raise _conflict(path)
+    try:
+        with _writing(path, overwrite=overwrite) as file:
+            yield file
+    except OSError as error:
+        if isinstance(error, PqindexError):
+            raise
+        raise _write_error(path, error) from error
+
+
+def _write_error(path: str, error: OSError) -> WriteError:
+    return WriteError(
+        f"cannot write {path}: {error.strerror or error}",
+        hint="check the disk and the permissions",
+        path=path,
+    )
+
+
+@contextlib.contextmanager
+def _writing(path: str, *, overwrite: bool) -> Iterator[BinaryIO]:
+    folder = os.path.dirname(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
     temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
     try:
         with open(temporary, "xb") as file:
@@ -388,7 +436,9 @@ def write_bytes(path: str, data: bytes, *, overwrite: bool = False) -> None:
 
 def _conflict(path: str) -> ConflictError:
     return ConflictError(
-        f"file exists already: {path}", hint="choose another name, or allow overwriting", path=path
+        f"file exists already: {path}",
+        hint="choose another name, or replace it with overwrite=True (--overwrite)",
+        path=path,
     )
 
 
@@ -448,13 +498,23 @@ class Staging:
 @contextlib.contextmanager
 def staging(folder: str) -> Iterator[Staging]:
     """Make a temporary folder inside `folder` and remove it, with whatever is left in it, at the end."""
-    os.makedirs(folder, exist_ok=True)
+    was_there = os.path.isdir(folder)
     temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
-    os.mkdir(temporary)
+    done = False
     try:
+        os.makedirs(temporary)
         yield Staging(temporary)
+        done = True
+    except OSError as error:
+        if isinstance(error, PqindexError):
+            raise
+        raise _write_error(folder, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        if not done and not was_there:
+            for name in [*names_in(folder), ""]:
+                with contextlib.suppress(OSError):
+                    os.rmdir(os.path.join(folder, name))
 
 
 def file_sha256(path: str) -> str:

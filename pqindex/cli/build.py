@@ -92,14 +92,14 @@ def build(
     workers: int | None,
     as_json: bool,
 ) -> int:
-    r"""Build the index of SOURCE: a folder, a file, several files, or a glob pattern in quotes.
+    """Build the index of SOURCE: a folder, a file, several files, or a glob pattern in quotes.
 
     The source is not changed. A sequence is all rows with one value of the key column.
 
     \b
       pqindex build data/
       pqindex build "logs/2026-*/*.parquet" --key trip_id --order time -o trips.pqindex
-    """
+    """  # noqa: D301 - click wants the backspace character itself
     started = time.monotonic()
     with progress_bar() as progress:
         index = pqindex.build(

@@ -43,14 +43,14 @@ def pin(
     root: str | None,
     as_json: bool,
 ) -> None:
-    r"""Pin the sequences that SQL selects from INDEX, in that order, in a manifest.
+    """Pin the sequences that SQL selects from INDEX, in that order, in a manifest.
 
     The result of the query must have a column seq_id; its other columns travel with each sequence.
 
     \b
       pqindex pin data.pqindex "SELECT seq_id, label FROM index JOIN labels USING (seq_id) WHERE row_count >= ?" \\
           --param 64 --attach labels=labels.csv --seed 7 -o train.manifest.parquet
-    """
+    """  # noqa: D301 - click wants the backspace character itself
     selection = pqindex.open(index, snapshot=snapshot, root=root).select(
         sql, params=params or None, attach=attach or None, dialect=dialect
     )

@@ -42,7 +42,7 @@ def query(
     root: str | None,
     as_json: bool,
 ) -> None:
-    r"""Answer SQL, one SELECT over INDEX.
+    """Answer SQL, one SELECT over INDEX.
 
     The relations are index (a row a sequence), files, row_groups, segments, snapshots, and what --attach names.
 
@@ -50,13 +50,14 @@ def query(
       pqindex query data.pqindex "SELECT seq_id FROM index WHERE row_count >= 64 AND stats.price.max > 3"
       pqindex query data.pqindex "SELECT label, count(*) FROM index JOIN labels USING (seq_id) GROUP BY ALL" \\
           --attach labels=labels.csv
-    """
+    """  # noqa: D301 - click wants the backspace character itself
     if as_json and form not in {None, "json"} and output is None:
         raise click.UsageError(f"--json and --format {form} exclude each other")
     chosen = form or _form_of(output) or ("json" if as_json else "table")
-    table = pqindex.open(index, snapshot=snapshot, root=root).sql(
-        sql, params=params or None, attach=attach or None, dialect=dialect
-    )
+    opened = pqindex.open(index, snapshot=snapshot, root=root)
+    if output is not None:
+        opened.check_target(output)
+    table = opened.sql(sql, params=params or None, attach=attach or None, dialect=dialect)
     if output is None:
         print_table(table, chosen)
         return

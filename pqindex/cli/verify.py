@@ -41,7 +41,8 @@ def verify(target: str, *, deep: bool, root: str | None, as_json: bool) -> int:
 
 def _print_report(report: VerifyReport) -> None:
     for problem in report.problems:
-        print_text(one_line(f"{problem.file}: {problem.change or problem.reason}: {problem.message}"))
+        named = "" if f": {problem.file}" in problem.message else f"{problem.file}: "
+        print_text(one_line(f"{named}{problem.change or problem.reason}: {problem.message}"))
     for note in report.notes:
         print_text(f"note: {one_line(note)}")
     if report.ok:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from pqindex.errors import NotFoundError, QueryError
-from pqindex.sql.plain import convert, is_list
+from pqindex.sql.plain import convert, is_list, refuse_twins
 from pqindex.sql.tree import parse_query
 
 RESERVED_NAMES = ("index", "files", "row_groups", "segments", "snapshots")
@@ -56,7 +56,7 @@ def attached_tables(
     tables: dict[str, pa.Table] = {}
     for name, source in attach.items():
         validated = parse_relation_name(name, taken=[*reserved, *tables])
-        tables[validated] = plain_table(_table(validated, source))
+        tables[validated] = plain_table(_table(validated, source), f"the attached table {validated!r}")
     return tables
 
 
@@ -191,22 +191,15 @@ def _sentence(error: BaseException) -> str:
 # -- plain types ----------------------------------------------------------------------------------------------
 
 
-def plain_table(table: pa.Table) -> pa.Table:
+def plain_table(table: pa.Table, what: str = "the attached table") -> pa.Table:
     """Return a table in plain types, without metadata.
 
     Raises
     ------
     QueryError
-        If two columns have one name, letter case aside.
+        If two columns, or two members of a struct, have one name, letter case aside.
     """
-    lower = [name.lower() for name in table.column_names]
-    twice = sorted({name for name in table.column_names if lower.count(name.lower()) > 1})
-    if twice:
-        raise QueryError(
-            f"the attached table has two columns of one name: {', '.join(twice)}",
-            hint="SQL does not tell letter case apart: rename one",
-            columns=twice,
-        )
+    refuse_twins(what, table.schema)
     fields = [pa.field(field.name, plain_type(field.type)) for field in table.schema]
     columns = [
         pa.chunked_array([convert(chunk, field.type) for chunk in column.chunks], field.type)

@@ -17,7 +17,7 @@ from pqindex.errors import ProcessBoundaryError, QueryError
 from pqindex.sql.engine import DUCKDB_MAJOR, Answer, Connection, OutOfTimeError, Parameters
 from pqindex.sql.guard import CheckedQuery
 from pqindex.sql.hints import did_you_mean, query_error
-from pqindex.sql.plain import has_floats, is_loadable, loadable_table, plain_answer
+from pqindex.sql.plain import has_floats, is_loadable, loadable_table, plain_answer, refuse_twins
 from pqindex.sql.tree import first_line
 
 COPY_BELOW_ROWS = 1_000_000
@@ -31,8 +31,8 @@ class LockedDatabase:
 
     A relation is loaded when a query names it for the first time: copied if it has fewer than `COPY_BELOW_ROWS`
     rows, else scanned where it lies, through Arrow. (DuckDB 1 compares NaN wrongly in Arrow scans, so there a
-    relation with floats is always copied.) Rows keep their order. Names that differ only in letter case are told
-    apart as `loadable_table` says.
+    relation with floats is always copied.) Rows keep their order. Names that differ only in letter case are
+    refused: see `refuse_twins`.
 
     Thread-safe: one query runs at a time. A use in another process than the one that made it raises at once;
     DuckDB would hang. What it costs: about 15 ms for a first query, and the copy; once for `execute`, and once
@@ -146,8 +146,8 @@ class LockedDatabase:
             relation = self._relations.get(name.lower())
             if relation is None:
                 raise QueryError(
-                    f"no relation {name!r}{did_you_mean(name, self.schemas)}",
-                    hint=f"there are: {', '.join(self.schemas)}",
+                    f"no relation {name!r}",
+                    hint=did_you_mean(name, self.schemas, f"there are: {', '.join(self.schemas)}"),
                     relation=name,
                 )
             wanted.append(relation)
@@ -170,13 +170,13 @@ class LockedDatabase:
         except OutOfTimeError as error:
             raise QueryError(
                 f"the query took longer than {self.timeout_s:g} s",
-                hint="ask for less, or raise timeout_s",
+                hint="ask for less, or filter earlier",
                 timeout_s=self.timeout_s,
             ) from error
         except duckdb.OutOfMemoryException as error:
             raise QueryError(
                 f"the query needs more memory than it may use: {first_line(error)}",
-                hint="ask for less, or raise memory_limit; nothing is spilled to disk",
+                hint="ask for less, or filter earlier: nothing is spilled to disk",
             ) from error
         except duckdb.FatalException as error:
             engine.connection.is_usable = False
@@ -246,6 +246,7 @@ class _Relation:
                         hint="give a pyarrow Table or Dataset",
                         relation=self.name,
                     )
+                refuse_twins(f"the relation {self.name!r}", data.schema)
                 if not is_loadable(data.schema):
                     data = loadable_table(
                         self.name, data.to_table() if isinstance(data, pds.Dataset) else data
@@ -315,7 +316,7 @@ class _Engine:
             except duckdb.OutOfMemoryException as error:
                 raise QueryError(
                     f"the relation {relation.name!r} does not fit into memory: {first_line(error)}",
-                    hint="raise memory_limit",
+                    hint="attach fewer rows or columns",
                     relation=relation.name,
                 ) from error
             except (duckdb.Error, pa.ArrowException) as error:
@@ -393,7 +394,7 @@ def checked_parameters(names: tuple[str, ...], params: Parameters) -> list[Any] 
     if isinstance(params, str | bytes):
         raise QueryError(
             "the parameters are one text",
-            hint="params=[value] or params={'name': value}",
+            hint="params=[value] or params={'name': value} / --param VALUE",
             found=type(params).__name__,
         )
     numbered = [int(name) for name in names if name.isdigit()]
@@ -404,7 +405,7 @@ def checked_parameters(names: tuple[str, ...], params: Parameters) -> list[Any] 
         if set(given) != set(names):
             raise QueryError(
                 f"the parameters of the query are {_listed(names)}, given are {_listed(sorted(given))}",
-                hint="params={'name': value} with one value for each $name",
+                hint="params={'name': value} with one value for each $name; --param gives those of ? in their order",
                 expected=names,
                 found=tuple(sorted(given)),
             )
@@ -413,7 +414,7 @@ def checked_parameters(names: tuple[str, ...], params: Parameters) -> list[Any] 
     if (names and not numbered) or len(values) != len(names) or (numbered and max(numbered) != len(numbered)):
         raise QueryError(
             f"the parameters of the query are {_listed(names)}, given are {len(values)} values without names",
-            hint="params=[value, ...] with one value for each ?, or params={'name': value} for $name",
+            hint="params=[value, ...] / --param VALUE, one for each ?; params={'name': value} for $name",
             expected=names,
             found=len(values),
         )

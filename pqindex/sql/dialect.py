@@ -13,6 +13,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 
 from pqindex.errors import QueryError
 from pqindex.sql.hints import did_you_mean
+from pqindex.sql.tree import too_deep
 
 _MATCH_OPERATORS = frozenset({"~", "!~", "~*", "!~*"})
 
@@ -31,8 +32,8 @@ def to_duckdb(sql: str, dialect: str) -> str:
     if dialect not in Dialect.classes or not dialect:
         known = sorted(name for name in Dialect.classes if name)
         raise QueryError(
-            f"no dialect {dialect!r}{did_you_mean(dialect, known)}",
-            hint=f"one of: {', '.join(known)}",
+            f"no dialect {dialect!r}",
+            hint=did_you_mean(dialect, known, f"one of: {', '.join(known)}"),
             dialect=dialect,
         )
     try:
@@ -40,6 +41,8 @@ def to_duckdb(sql: str, dialect: str) -> str:
         if len(trees) != 1:
             raise QueryError(f"one statement is allowed, found {len(trees)}", hint="run them one by one")
         return trees[0].sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
+    except RecursionError:
+        raise too_deep() from None
     except SqlglotError as error:
         message = str(error).split("\n", maxsplit=1)[0].rstrip(".")
         raise QueryError(
@@ -58,10 +61,12 @@ def canonical_text(sql: str) -> str:
     """
     try:
         tree = sqlglot.parse_one(sql, read="duckdb", error_level=ErrorLevel.RAISE)
+        return " ".join(_token_texts(sql)) if isinstance(tree, exp.Command) else _canonical(tree)
     except (SqlglotError, RecursionError):
         return " ".join(_token_texts(sql))
-    if isinstance(tree, exp.Command):
-        return " ".join(_token_texts(sql))
+
+
+def _canonical(tree: exp.Expr) -> str:
     for node in tree.find_all(exp.Column, exp.Table, exp.TableAlias, exp.Dot):
         for identifier in node.find_all(exp.Identifier):
             if isinstance(identifier.parent, exp.Column | exp.Table | exp.TableAlias | exp.Dot):

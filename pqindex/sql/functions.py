@@ -162,7 +162,8 @@ TYPES = _names(
 """The types that a cast may name, lower case."""
 
 _FILES = (
-    "a query never reads or writes files; give the table by name instead: attach={'labels': 'labels.parquet'}"
+    "no function reads or writes files; attach the table under a name: attach={'labels': 'labels.parquet'} / "
+    "--attach labels=labels.parquet"
 )
 _OUTSIDE = (
     "a query sees the relations of the index and the attached tables, nothing of the machine or the settings"
@@ -176,7 +177,7 @@ REFUSED_PREFIXES: tuple[tuple[str, str], ...] = (
     ("write_", _FILES),
     ("copy_", _FILES),
     ("getenv", _OUTSIDE),
-    ("getvariable", "pass the value as a parameter: WHERE x = $name"),
+    ("getvariable", "pass the value as a parameter: WHERE x = ? with params=[...] / --param VALUE"),
     ("current_setting", _OUTSIDE),
     ("duckdb_", _OUTSIDE),
     ("pragma_", _OUTSIDE),

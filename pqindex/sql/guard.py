@@ -31,6 +31,7 @@ from pqindex.sql.tree import (
     is_blank,
     is_plain,
     is_value,
+    names_in,
     parse_query,
     where_in,
 )
@@ -76,6 +77,14 @@ class CheckedQuery:
     def canonical(self) -> str:
         """The query in one form for all blanks, comments and letter cases; see `canonical_text`."""
         return canonical_text(self.sql)
+
+    @property
+    def column_names(self) -> frozenset[str]:
+        """Every name that may be a column's or a struct member's, lower case: what an answer can hang on.
+
+        The names of tables before columns are among them where they are written. What ``*`` stands for is not.
+        """
+        return frozenset(names_in(self.document))
 
     @property
     def n_parameters(self) -> int:
@@ -153,7 +162,8 @@ def refuse_for_pin(query: CheckedQuery) -> None:
     if query.volatile:
         raise QueryError(
             f"a pinned query has to give the same answer tomorrow, and {', '.join(query.volatile)} does not",
-            hint="hash(seq_id) % 100 < 10 draws the same tenth every time; pass a date as a parameter",
+            hint="hash(seq_id) % 100 < 10 draws the same tenth every time; pass a date as a parameter: params=[...] / "
+            "--param",
             volatile=query.volatile,
         )
     if query.unordered_limit:
@@ -376,7 +386,7 @@ class _Walk:
         if table.get("at_clause") is not None:
             raise QueryError(
                 f"AT is refused behind {name!r}",
-                hint="open the index at another snapshot: open(path, snapshot=3)",
+                hint="open the index at another snapshot: open(path, snapshot=3) / --snapshot 3",
             )
         if not qualifiers and name.lower() in ctes:
             return
@@ -395,12 +405,12 @@ class _Walk:
         if any(mark in name for mark in "/\\.*"):
             raise QueryError(
                 f"a query never reads files, found {name!r}{where}",
-                hint=f"attach it under a name: attach={{'name': {name!r}}}",
+                hint=f"attach it under a name: attach={{'name': {name!r}}} / --attach name={name}",
                 relation=name,
             )
         raise QueryError(
-            f"no relation {name!r}{where}{did_you_mean(name, self._schemas)}",
-            hint=f"there are: {', '.join(self._schemas)}",
+            f"no relation {name!r}{where}",
+            hint=did_you_mean(name, self._schemas, f"there are: {', '.join(self._schemas)}"),
             relation=name,
         )
 
@@ -467,8 +477,10 @@ class _Walk:
         if name.lower() not in TYPES:
             where = where_in(self._sql, node.get("query_location"))
             raise QueryError(
-                f"no type {name!r}{where}{did_you_mean(name.lower(), TYPES)}",
-                hint="BIGINT, DOUBLE, VARCHAR, BLOB, DATE, TIMESTAMP, BOOLEAN, ...",
+                f"no type {name!r}{where}",
+                hint=did_you_mean(
+                    name.lower(), TYPES, "BIGINT, DOUBLE, VARCHAR, BLOB, DATE, TIMESTAMP, BOOLEAN, ..."
+                ),
                 type=name,
             )
 
@@ -483,11 +495,15 @@ class _Walk:
             )
         if helps is None and name in SESSION_VALUES:
             helps = f"if a column is meant, put its relation before it: index.{name}"
-        near = "" if place or name in SESSION_VALUES else did_you_mean(name, FUNCTIONS)
+        if helps is None:
+            helps = did_you_mean(
+                name,
+                FUNCTIONS,
+                "functions of their arguments alone are allowed: math, text, dates, lists, structs, aggregates",
+            )
         return QueryError(
-            f"the function {name!r} is not allowed{f' {place}' if place else ''}{where}{near}",
-            hint=helps
-            or "functions of their arguments alone are allowed: math, text, dates, lists, structs, aggregates",
+            f"the function {name!r} is not allowed{f' {place}' if place else ''}{where}",
+            hint=helps,
             function=name,
         )
 

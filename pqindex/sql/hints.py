@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from pqindex.errors import QueryError
-from pqindex.sql.tree import Node, columns_in, first_line, where_in
+from pqindex.sql.tree import Node, columns_in, first_line, is_too_deep, too_deep, where_in
 
 MOST_NAMES = 40
+STATISTICS = "stats"
 
 _COLUMN = re.compile(
     r'Referenced column "(?P<column>.+?)" (?:was )?not found'
@@ -25,10 +26,10 @@ _MEMBER = re.compile(r'Could not find key "(?P<member>.+?)" in struct')
 _TABLE = re.compile(r'Referenced table "(?P<table>.+?)" not found')
 
 
-def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """Return ``; did you mean 'a' or 'b'?`` for the names near `name`, or nothing."""
+def did_you_mean(name: str, candidates: Iterable[str], also: str) -> str:
+    """Return a hint: ``did you mean 'a' or 'b'?`` where names are near `name`, and what else helps."""
     near = near_names(name, candidates)
-    return f"; did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
+    return f"did you mean {' or '.join(repr(other) for other in near)}? {also}" if near else also
 
 
 def near_names(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
@@ -86,19 +87,18 @@ def query_error(
         name = missing["table"]
         place = next((at for parts, at in columns if name.lower().startswith(parts[0].lower())), None)
         return QueryError(
-            f"no table or struct {name!r} in the query{where_in(sql, place)}"
-            f"{did_you_mean(name, [*schemas, *_all_paths(schemas)])}",
-            hint=_what_there_is(schemas),
+            f"no table or struct {name!r} in the query{where_in(sql, place)}",
+            hint=_hint(name, [*schemas, *_all_paths(schemas)], schemas),
             name=name,
         )
-    return QueryError(f"the query fails: {first_line(error)}")
+    return too_deep() if is_too_deep(error) else QueryError(f"the query fails: {first_line(error)}")
 
 
 def _no_column(name: str, table: str | None, where: str, schemas: Mapping[str, pa.Schema]) -> QueryError:
     paths = _all_paths(schemas)
     return QueryError(
-        f"no column {name!r}{f' in {table!r}' if table else ''}{where}{did_you_mean(name, paths)}",
-        hint=_what_there_is(schemas),
+        f"no column {name!r}{f' in {table!r}' if table else ''}{where}",
+        hint=_hint(name, paths, schemas),
         column=name,
         near=near_names(name, paths),
     )
@@ -118,8 +118,8 @@ def _no_member(
             break
     return QueryError(
         f"no member {name!r} in a struct{f', asked for as {asked}' if asked != name else ''}"
-        f"{where_in(sql, place)}{did_you_mean(asked, members)}",
-        hint=_what_there_is(schemas),
+        f"{where_in(sql, place)}",
+        hint=_hint(asked, members, schemas),
         column=asked,
         near=near_names(asked, members),
     )
@@ -138,6 +138,31 @@ def _struct_path(parts: Sequence[str], known: set[str]) -> str | None:
 
 def _all_paths(schemas: Mapping[str, pa.Schema]) -> list[str]:
     return list(dict.fromkeys(path for schema in schemas.values() for path in column_paths(schema)))
+
+
+def _hint(name: str, candidates: Iterable[str], schemas: Mapping[str, pa.Schema]) -> str:
+    """Return what is near, what is known of statistics if they are meant, and what there is."""
+    statistics = _about_statistics(name, schemas)
+    there_is = _what_there_is(schemas)
+    return did_you_mean(name, candidates, f"{statistics}; {there_is}" if statistics else there_is)
+
+
+def _about_statistics(path: str, schemas: Mapping[str, pa.Schema]) -> str:
+    """Return which statistics an index keeps, for a path below its struct ``stats`` that is not there."""
+    index = next((schema for name, schema in schemas.items() if name.lower() == "index"), None)
+    parts = path.lower().split(".")
+    if index is None or parts[0] != STATISTICS:
+        return ""
+    kept = index.field(STATISTICS).type if STATISTICS in index.names else pa.struct([])
+    names = [member.name for member in kept] if pt.is_struct(kept) else []
+    if len(parts) > 2 and parts[1] in {name.lower() for name in names}:
+        return ""
+    shown = f"{', '.join(names[:MOST_NAMES])}{', ...' if len(names) > MOST_NAMES else ''}"
+    told = f"statistics are kept of {shown} only" if names else "no statistics are kept in this index"
+    told += ": build it with --statistics COLUMN / statistics=[...] to name what to keep"
+    if "order_min" in index.names and "order_max" in index.names:
+        told += "; the bounds of the order column are order_min and order_max"
+    return told
 
 
 def _what_there_is(schemas: Mapping[str, pa.Schema]) -> str:

@@ -1,11 +1,12 @@
 """Arrow tables in and out of DuckDB: what it can hold goes in unchanged, and plain types come out.
 
 Out: text is string, bytes are binary, enums are their texts, sums are int64 or an error, lists name their values
-as Arrow does, and what has no plain form (BIT, TIMETZ, UNION, ...) is refused by name, never rounded or cut.
+as Arrow does, and what has no plain form (BIT, INTERVAL, TIMETZ, UNION, ...) is refused by name, never rounded or cut.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,13 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from pqindex.errors import QueryError
-from pqindex.sql.engine import DUCKDB_MAJOR
+from pqindex.sql.engine import DUCKDB_MAJOR, quote
 
 _NO_PLAIN_FORM = frozenset(
     {
         "bit",
         "bignum",
         "varint",
+        "interval",
         "time with time zone",
         "uhugeint",
         "union",
@@ -62,10 +64,13 @@ def plain_answer(table: pa.Table, types: Sequence[Any]) -> pa.Table:
 
 def _plain_type(arrow: pa.DataType, duckdb_type: Any, name: str) -> pa.DataType:
     kind = str(duckdb_type.id).lower()
-    if kind in _NO_PLAIN_FORM or isinstance(arrow, pa.BaseExtensionType):
+    is_empty_struct = pt.is_struct(arrow) and arrow.num_fields == 0
+    if kind in _NO_PLAIN_FORM or is_empty_struct or isinstance(arrow, pa.BaseExtensionType):
+        column = quote(name)
         raise QueryError(
             f"the column {name!r} has the type {duckdb_type}, which has no plain form",
-            hint=f"CAST({name} AS VARCHAR), or BIGINT for a number",
+            hint=f"cast it: CAST({column} AS VARCHAR)"
+            f"{f', or epoch({column}) for seconds' if kind == 'interval' else ', or BIGINT for a number'}",
             column=name,
             found=str(duckdb_type),
         )
@@ -122,16 +127,17 @@ def is_loadable(schema: pa.Schema) -> bool:
 def loadable_table(name: str, table: pa.Table) -> pa.Table:
     """Return a table that DuckDB takes without loss.
 
-    Encodings (dictionaries, extensions, run ends, views) come off, half floats and narrow decimals widen, and names
-    that differ only in letter case get a number behind them (``a``, ``A_1``), in structs too, since SQL cannot tell
-    them apart. A column or member without a name becomes ``unnamed``.
+    Encodings (dictionaries, extensions, run ends, views) come off, half floats and narrow decimals widen, and a
+    column or member without a name becomes ``unnamed``.
 
     Raises
     ------
     QueryError
-        If a column holds what DuckDB cannot hold: decimals of more than 38 digits, durations below a microsecond,
-        and in DuckDB 1 times and zoned timestamps below a microsecond.
+        If two columns, or two members of one struct, differ only in letter case, as `refuse_twins` says; or a column
+        holds what DuckDB cannot hold: decimals of more than 38 digits, durations below a microsecond, and in DuckDB 1
+        times and zoned timestamps below a microsecond.
     """
+    refuse_twins(f"the relation {name!r}", table.schema)
     target = _loadable_schema(table.schema)
     columns = []
     for field, column in zip(target, table.columns, strict=True):
@@ -147,6 +153,49 @@ def loadable_table(name: str, table: pa.Table) -> pa.Table:
                 column=field.name,
             ) from error
     return pa.table(columns, schema=target)
+
+
+def refuse_twins(what: str, schema: pa.Schema) -> None:
+    """Refuse columns, or members of one struct at any depth, whose names differ at most in letter case.
+
+    DuckDB takes them for one, so an answer could hold the values of the other.
+
+    Raises
+    ------
+    QueryError
+        If there are such names; it has the full path of each.
+    """
+    twins = _twins([(field.name, field.type) for field in schema], "")
+    if twins:
+        kind = "members of a struct" if "." in twins[0] and twins[0] not in schema.names else "columns"
+        raise QueryError(
+            f"{what} has {kind} that SQL does not tell apart: {', '.join(map(repr, twins))}",
+            hint="SQL takes names that differ only in letter case for one: rename one, or leave it out",
+            columns=twins,
+        )
+
+
+def _twins(members: Sequence[tuple[str, pa.DataType]], prefix: str) -> list[str]:
+    """Return the paths of the first members found whose names differ at most in letter case."""
+    counts = Counter(name.lower() for name, _ in members)
+    twins = [f"{prefix}{name}" for name, _ in members if counts[name.lower()] > 1]
+    if twins:
+        return twins
+    found = (_twins(_members(arrow), f"{prefix}{name}.") for name, arrow in members)
+    return next(filter(None, found), [])
+
+
+def _members(arrow: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """Return the members of a type: of a struct by name, of all else that holds types by what Arrow calls them."""
+    if isinstance(arrow, pa.BaseExtensionType):
+        return _members(arrow.storage_type)
+    if pt.is_dictionary(arrow) or pt.is_run_end_encoded(arrow):
+        return _members(arrow.value_type)
+    if is_list(arrow) or pt.is_fixed_size_list(arrow):
+        return _members(arrow.value_type)
+    if pt.is_map(arrow):
+        return [("key", arrow.key_type), ("value", arrow.item_type)]
+    return [(part.name, part.type) for part in arrow] if pt.is_struct(arrow) else []
 
 
 def has_floats(types: Iterable[pa.DataType]) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from pqindex.errors import FIRST_PLACES, QueryError
 from pqindex.sql.connection import LockedDatabase, checked_parameters
@@ -22,7 +23,7 @@ from pqindex.sql.engine import Parameters, quote
 from pqindex.sql.guard import CheckedQuery, outermost
 from pqindex.sql.hints import did_you_mean
 from pqindex.sql.plain import plain_answer
-from pqindex.sql.tree import Node, columns_in, parse_query, print_query
+from pqindex.sql.tree import Node, columns_in, nodes_in, parse_query, print_query
 
 RANK_COLUMN = "__seq_no"
 """The last column of a selection: the canonical rank of each sequence, int64."""
@@ -138,9 +139,12 @@ def _check_shape(shape: _Shape, ranks: _Shape, *, id_column: str, rank_relation:
         raise QueryError(f"the column name {RANK_COLUMN!r} is taken", hint="name it otherwise with AS")
     if id_column.lower() not in lower:
         raise QueryError(
-            f"the answer has no column {id_column!r}, so it chooses no sequences; it has {', '.join(shape.names)}"
-            f"{did_you_mean(id_column, shape.names)}",
-            hint=f"put {id_column} behind SELECT; to look without choosing, use sql() or `pqindex query`",
+            f"the answer has no column {id_column!r}, so it chooses no sequences; it has {', '.join(shape.names)}",
+            hint=did_you_mean(
+                id_column,
+                shape.names,
+                f"put {id_column} behind SELECT; to look without choosing, use sql() or `pqindex query`",
+            ),
             expected=id_column,
             found=shape.names,
         )
@@ -172,7 +176,7 @@ def _check_rows(table: pa.Table, *, id_column: str, rank_relation: str, duplicat
             f"{len(unknown)} of {len(ids)} rows of the answer name sequences that are not in {rank_relation!r}: "
             f"{_first(unknown)}",
             hint=f"JOIN {rank_relation} USING ({id_column}) keeps those that are",
-            sequences=unknown[:FIRST_PLACES].to_pylist(),
+            sequences=_values(unknown),
         )
     if duplicates == "keep":
         return
@@ -184,16 +188,29 @@ def _check_rows(table: pa.Table, *, id_column: str, rank_relation: str, duplicat
         twice = ids.take(pa.array(repeated))
         raise QueryError(
             f"{len(twice)} sequences are in the answer more than once: {_first(twice)}",
-            hint="a join with several matches does that: aggregate with GROUP BY seq_id, use SELECT DISTINCT, or ask "
-            "for duplicates='keep'",
-            sequences=twice[:FIRST_PLACES].to_pylist(),
+            hint="a join with several matches does that: use SELECT DISTINCT or GROUP BY, or aggregate the "
+            "joined table before",
+            sequences=_values(twice),
             n_sequences=len(twice),
         )
 
 
 def _first(ids: pa.ChunkedArray) -> str:
     more = f" and {len(ids) - FIRST_PLACES} more" if len(ids) > FIRST_PLACES else ""
-    return ", ".join(repr(value) for value in ids[:FIRST_PLACES].to_pylist()) + more
+    return ", ".join(value if _is_told_as_text(ids.type) else repr(value) for value in _values(ids)) + more
+
+
+def _values(ids: pa.ChunkedArray) -> list[Any]:
+    """Return the first ids for a message; times and decimals as text, which holds every value."""
+    first = ids[:FIRST_PLACES]
+    if not _is_told_as_text(ids.type):
+        return list(first.to_pylist())
+    texts = first.cast(pa.string()).to_pylist()
+    return [text.replace(" ", "T") for text in texts] if pt.is_timestamp(ids.type) else list(texts)
+
+
+def _is_told_as_text(kind: pa.DataType) -> bool:
+    return bool(pt.is_temporal(kind) or pt.is_decimal(kind))
 
 
 def _in_canonical_order(table: pa.Table) -> pa.Table:
@@ -388,7 +405,7 @@ def _check_limit(limit: Node) -> None:
     if "SUBQUERY" in set(_classes(expressions)) or any(columns_in(expressions)):
         raise QueryError(
             "LIMIT and OFFSET with a subquery are refused here",
-            hint="pass the number as a parameter: LIMIT ?",
+            hint="pass the number as a parameter: LIMIT ? with params=[...] / --param",
         )
 
 
@@ -508,9 +525,4 @@ def _is_all(expression: Node) -> bool:
 
 def _classes(value: Any) -> list[str]:
     """Return the classes of all expressions in a tree."""
-    if isinstance(value, list):
-        return [found for part in value for found in _classes(part)]
-    if not isinstance(value, dict):
-        return []
-    own = [value["class"]] if isinstance(value.get("class"), str) else []
-    return own + [found for part in value.values() for found in _classes(part)]
+    return [node["class"] for node in nodes_in(value) if isinstance(node.get("class"), str)]

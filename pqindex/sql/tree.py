@@ -297,9 +297,9 @@ def parse_query(sql: str) -> Node:
     try:
         document: Node = json.loads(parser().call("json_serialize_sql", sql))
     except RecursionError:
-        raise QueryError("the query is nested too deeply", hint="split it with WITH ... AS (...)") from None
+        raise too_deep() from None
     except duckdb.Error as error:
-        raise QueryError(f"the query does not parse: {first_line(error)}") from error
+        raise _unparsed(error) from error
     names = _statement_kinds(sql)
     if names in (["MULTI"], ["CREATE", "SELECT"]) and re.search(r"\bPIVOT\b", sql, re.IGNORECASE):
         raise QueryError(
@@ -321,6 +321,20 @@ def parse_query(sql: str) -> Node:
     return document
 
 
+def too_deep() -> QueryError:
+    """Return the error for a query that neither DuckDB nor Python can follow to its bottom."""
+    return QueryError("the query is nested too deeply", hint="split it with WITH ... AS (...)")
+
+
+def is_too_deep(error: duckdb.Error | str) -> bool:
+    """Return whether DuckDB gave up since a query is nested too deeply."""
+    return "expression depth limit" in str(error)
+
+
+def _unparsed(error: duckdb.Error) -> QueryError:
+    return too_deep() if is_too_deep(error) else QueryError(f"the query does not parse: {first_line(error)}")
+
+
 def _statement_kinds(sql: str) -> list[str]:
     try:
         return parser().statement_kinds(sql)
@@ -331,12 +345,16 @@ def _statement_kinds(sql: str) -> list[str]:
 def _refusal(document: Node, names: list[str], sql: str) -> QueryError:
     message = str(document.get("error_message", "")).split("\n", maxsplit=1)[0]
     kind = names[0] if names else ""
+    if kind == "LOAD":  # DuckDB has one kind for both
+        kind = "INSTALL" if re.match(r"\s*(FORCE\s+)?INSTALL\b", sql, re.IGNORECASE) else kind
     if kind and kind != "SELECT":
         return QueryError(
             f"only SELECT is allowed, found {kind}",
-            hint="a query reads the index; build, refresh and pin are how things are written",
+            hint="a query reads the index; build and pin are how things are written",
             found=kind,
         )
+    if is_too_deep(message):
+        return too_deep()
     if message.startswith("Mixing named and positional parameters"):
         return QueryError("the query mixes numbered and named parameters", hint="use ? or $name, not both")
     if document.get("error_type") == "not implemented":
@@ -356,14 +374,21 @@ def print_query(document: Node) -> str:
     QueryError
         If DuckDB writes a text that means something else, or none.
     """
-    printable = _printable(document)
     try:
+        printable = _printable(document)
         text = parser().call("json_deserialize_sql", json.dumps(printable))
         again: Node = json.loads(parser().call("json_serialize_sql", text))
-    except (duckdb.Error, RecursionError) as error:
+        before, after = (
+            [s["node"] for s in document.get("statements", ())] for document in (printable, again)
+        )
+        is_same = not again["error"] and _comparable(before) == _comparable(after)
+    except RecursionError:
+        raise too_deep() from None
+    except duckdb.Error as error:
+        if is_too_deep(error):
+            raise too_deep() from error
         raise QueryError(f"the query cannot be rewritten: {first_line(error)}") from error
-    before, after = ([s["node"] for s in document.get("statements", ())] for document in (printable, again))
-    if again["error"] or _comparable(before) != _comparable(after):
+    if not is_same:
         raise QueryError("the query cannot be rewritten: DuckDB prints it as something else")
     return text
 
@@ -470,12 +495,32 @@ def where_in(sql: str, place: int | None) -> str:
 
 def columns_in(value: Any) -> Iterator[tuple[tuple[str, ...], int | None]]:
     """Yield the parts of every column that a tree names, such as ``("stats", "price", "max")``, and its place."""
-    if isinstance(value, list):
-        for part in value:
-            yield from columns_in(part)
-    elif isinstance(value, dict):
-        if value.get("class") == "COLUMN_REF":
-            yield tuple(value["column_names"]), value.get("query_location")
-        else:
-            for part in value.values():
-                yield from columns_in(part)
+    for node in nodes_in(value):
+        if node.get("class") == "COLUMN_REF":
+            yield tuple(node["column_names"]), node.get("query_location")
+
+
+def names_in(value: Any) -> Iterator[str]:
+    """Yield the names, lower case, by which a tree may reach a column: columns, USING, and members taken out."""
+    for node in nodes_in(value):
+        if node.get("class") == "COLUMN_REF":
+            yield from (part.lower() for part in node["column_names"])
+        elif node.get("type") == "JOIN":
+            yield from (name.lower() for name in node["using_columns"])
+        elif node.get("class") == "CONSTANT":  # s['x'], struct_extract(s, 'x'), COLUMNS('x')
+            constant = node.get("value") or node.get("literal")
+            text = constant.get("value", constant.get("text")) if isinstance(constant, dict) else None
+            if isinstance(text, str):
+                yield text.lower()
+
+
+def nodes_in(value: Any) -> Iterator[Node]:
+    """Yield every object in a tree, in the order of the text, however deep it is."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            yield part
+            pending.extend(reversed(part.values()))
+        elif isinstance(part, list):
+            pending.extend(reversed(part))

@@ -69,6 +69,7 @@ BAD = {
         ("snapshot", True),
         ("parent", 0),
         ("source/root", 3),
+        ("source/kind", ...),
         ("options/check", "all"),
         ("options/join", 1),
         ("options/pages", True),
@@ -225,7 +226,10 @@ def test_files_and_names_S1_P1_P2_P3(index: pqindex.Index) -> None:
         assert (len(raw), sha256_hex(raw)) == (descriptor.size_bytes, descriptor.sha256)
         metadata = pq.read_schema(path).metadata
         assert (metadata[b"pqindex.table"], metadata[b"pqindex.format_version"]) == (table.encode(), b"1")
-    assert json.loads((folder / "00000001.snapshot.json").read_bytes())["source"] == {"root": "../data"}
+    assert json.loads((folder / "00000001.snapshot.json").read_bytes())["source"] == {
+        "kind": "folder",
+        "root": "../data",
+    }
 
 
 def test_tables_have_the_columns_of_the_specification_P4(index: pqindex.Index) -> None:

@@ -25,6 +25,7 @@ from pqindex.errors import (
     MixedRowGroupError,
     NotIncreasingError,
     NullKeyError,
+    QueryError,
     UsageError,
 )
 from pqindex.scan import ScanBatch, ScanOptions, scan_files
@@ -211,26 +212,84 @@ def test_the_first_ten_places_and_the_number_of_all(data: Callable[..., Path]) -
 
 
 @pytest.mark.parametrize(
-    ("steps", "says"),
+    ("steps", "says", "bounds_say"),
     [
-        ([0, 1, 1], "a.parquet#0[2:3] 1 after 1"),
-        ([0, 2, 1], "a.parquet#0[2:3] 1 after 2"),
-        ([None, 1, 2], "a.parquet#0[0:1] None"),
-        ([0, None, 2], "a.parquet#0[1:2] None after 0"),
+        ([0, 1, 1], "a.parquet#0[2:3] 1 after 1", "a.parquet#0[0:3] only 0 to 1"),
+        ([0, 2, 1], "a.parquet#0[2:3] 1 after 2", None),
+        ([None, 1, 2], "a.parquet#0[0:1] None", "a.parquet#0[0:3] only 1 to 2"),
+        ([0, None, 2], "a.parquet#0[1:2] None after 0", None),
+        ([-(2**63), 2**63 - 1, 0], "a.parquet#0[2:3] 0 after 9223372036854775807", None),
     ],
 )
 def test_steps_strictly_increase_L1_L10(
-    data: Callable[..., Path], steps: list[int | None], says: str
+    data: Callable[..., Path], steps: list[int | None], says: str, bounds_say: str | None
 ) -> None:
     source = data({"a.parquet": [[(7, step) for step in steps]]})
     with pytest.raises(NotIncreasingError) as caught:
         pqindex.build(source, order="t")
     assert caught.value.places[0] == says
     assert pqindex.build(source).n_sequences == 1
-    assert (
-        pqindex.build(source, order="t", check="footer", index=source.parent / "footer.pqindex").n_sequences
-        == 1
+    by_bounds = {"order": "t", "check": "footer", "index": source.parent / "footer.pqindex"}
+    if bounds_say is None:
+        index = pqindex.build(source, **by_bounds)
+        assert "that 't' increases inside row groups was not proved (check: footer)" in index.report["notes"]
+        assert index.sql("SELECT proved.order AS o FROM index").column("o").to_pylist() == [False]
+    else:
+        with pytest.raises(NotIncreasingError) as caught:
+            pqindex.build(source, **by_bounds)
+        assert caught.value.places == (bounds_say,)
+
+
+def test_bounds_that_fall_over_groups_are_an_error_without_reading(data: Callable[..., Path]) -> None:
+    source = data({"a.parquet": [[(1, 0), (1, 3)], [(1, 1), (1, 2)]]})
+    with pytest.raises(NotIncreasingError, match=r"a.parquet#1\[0:2\] 1 after 3"):
+        pqindex.build(source, order="t", check="footer")
+
+
+@pytest.mark.parametrize("names", [["f", "F"], ["é", "É"]])
+def test_columns_that_differ_only_in_case_give_no_statistics_T28(tmp_path: Path, names: list[str]) -> None:
+    """SQL does not tell them apart inside `stats`, and would answer with the wrong one."""
+    table = pa.table({"seq_id": [1, 2], names[0]: [1.0, 2.0], names[1]: [100.0, 200.0], "g": [5, 6]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=1)
+    index = pqindex.build(tmp_path / "a.parquet")
+    assert any("differ only in letter case" in note for note in index.report["notes"])
+    with pytest.raises(QueryError):
+        index.sql(f'SELECT stats."{names[1]}".max FROM index')
+    assert index.sql("SELECT stats.g.max AS g FROM index ORDER BY seq_id").column("g").to_pylist() == [5, 6]
+    with pqindex.Reader(index.select(), columns=[names[1]]) as reader:
+        assert reader[0].to_pydict() == {names[1]: [100.0]}
+
+
+def test_what_statistics_do_not_tell_is_noted(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"seq_id": [1, 1, 2], "v": [1, 2, 3]}), tmp_path / "shared.parquet")
+    assert any(
+        "`stats` is null for 2 of 2 sequences" in n
+        for n in pqindex.build(tmp_path / "shared.parquet").report["notes"]
     )
+    with pytest.raises(ColumnMissingError, match=r"statistics column 'w' is in no file"):
+        pqindex.build(tmp_path / "shared.parquet", statistics=["w"])
+    with pytest.raises(UsageError, match="list of names"):
+        pqindex.build(tmp_path / "shared.parquet", statistics="v")
+
+
+def test_a_link_that_leads_nowhere_is_a_bad_file(data: Callable[..., Path]) -> None:
+    source = data({"a.parquet": [rows(1, 2)]})
+    (source / "b.parquet").symlink_to("nowhere.parquet")
+    with pytest.raises(BadFileError, match=r"link that leads nowhere.*nowhere.parquet"):
+        pqindex.build(source)
+    assert pqindex.build(source, on_bad_file="skip").report["skipped"][0]["path"] == "b.parquet"
+
+
+def test_sources_that_are_none(tmp_path: Path, data: Callable[..., Path]) -> None:
+    index = pqindex.build(data({"a.parquet": [rows(1, 2)]}))
+    with pytest.raises(UsageError, match="is an index itself"):
+        pqindex.build(index.path)
+    with pytest.raises(UsageError, match="object store"):
+        pqindex.build("s3://bucket/data")
+    with pytest.raises(pqindex.NotFoundError, match=r"did you mean .*data.pqindex\?"):
+        pqindex.open(tmp_path / "data")
+    with pytest.raises(pqindex.NotFoundError, match="root of the source files"):
+        pqindex.open(index.path, root=tmp_path / "nowhere")
 
 
 def test_nan_steps_are_an_error_and_string_steps_are_refused_L10(data: Callable[..., Path]) -> None:
@@ -388,6 +447,10 @@ def test_a_file_cut_at_every_offset_is_named_case_37(tmp_path: Path) -> None:
         {"on_bad_file": "ignore"},
         {"workers": 0},
         {"order": "seq_id"},
+        {"key": 1},
+        {"key": None},
+        {"workers": 1.5},
+        {"pages": "some"},
     ],
 )
 def test_options_that_make_no_sense_are_refused(data: Callable[..., Path], options: dict[str, Any]) -> None:
@@ -451,7 +514,20 @@ def test_default_place_of_the_index(data: Callable[..., Path]) -> None:
     source = data({"a.parquet": [rows(1, 2)]})
     assert pqindex.build(source / "a.parquet").path == str(source / "a.pqindex")
     assert pqindex.build(str(source / "*.parquet")).path == f"{source}.pqindex"
-    assert pqindex.build([source / "a.parquet"]).path == f"{source}.pqindex"
+
+
+def test_a_part_of_a_source_never_takes_the_place_of_the_whole(data: Callable[..., Path]) -> None:
+    source = data({"a.parquet": [rows(1, 2)], "b.parquet": [rows(2, 2)]})
+    whole = pqindex.build(source)
+    for part in ([source / "a.parquet"], str(source / "a*.parquet")):
+        with pytest.raises(
+            ConflictError, match=r"it was made of a folder, and this is a (list|glob a\*.parquet).*-o"
+        ):
+            pqindex.build(part)
+    with pytest.raises(ConflictError):
+        pqindex.build(source, files=["a.parquet"])
+    assert pqindex.open(whole.path).n_sequences == 2
+    assert pqindex.build([source / "a.parquet"], index=source.parent / "a.pqindex").n_sequences == 1
 
 
 def test_statistics_are_of_whole_groups_and_chosen_columns_case_102(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pqindex.errors import (
     QueryError,
     UnsupportedVersionError,
     UsageError,
+    WriteError,
 )
 
 
@@ -112,6 +113,51 @@ def test_files_are_not_replaced_unless_told_so(index: pqindex.Index, tmp_path: P
     with pytest.raises(ConflictError, match="exists"):
         index.select().pin(path)
     assert len(index.select("SELECT seq_id FROM index WHERE seq_id < 3").pin(path, overwrite=True)) == 3
+
+
+def test_nothing_is_ever_written_onto_data_A15(index: pqindex.Index, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in (tmp_path / "data").iterdir()}
+    selection = index.select()
+    for target in (
+        tmp_path / "data/a.parquet",
+        tmp_path / "data/../data/b.parquet",
+        Path(index.path) / "x",
+        Path(index.path, "parts/y"),
+    ):
+        with pytest.raises(UsageError, match=r"source file of the index|lies in the index"):
+            selection.pin(target, overwrite=True)
+    (tmp_path / "thesis.parquet").write_bytes(b"all of it")
+    with pytest.raises(ConflictError, match="is no manifest"):
+        selection.pin(tmp_path / "thesis.parquet", overwrite=True)
+    with pytest.raises(UsageError, match="folder"):
+        selection.pin(tmp_path, overwrite=True)
+    assert {path: path.read_bytes() for path in (tmp_path / "data").iterdir()} == before
+    assert (tmp_path / "thesis.parquet").read_bytes() == b"all of it"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT seq_id, f.mtime_ns FROM index JOIN files f USING (file_id)",
+        "SELECT seq_id FROM index JOIN files USING (file_id) WHERE MTIME_NS > 0",
+        "SELECT seq_id FROM index, snapshots",
+    ],
+)
+def test_facts_of_the_machine_are_not_pinned_T25(index: pqindex.Index, tmp_path: Path, sql: str) -> None:
+    with pytest.raises(QueryError, match="facts of this machine"):
+        index.select(sql).pin(tmp_path / "m.manifest.parquet")
+
+
+def test_a_column_that_the_query_calls_row_count_is_the_querys(index: pqindex.Index) -> None:
+    assert (
+        index.select("SELECT seq_id, 5 AS row_count FROM index").to_table().column("row_count")[0].as_py()
+        == 5
+    )
+
+
+def test_a_write_that_fails_is_said_with_its_place(index: pqindex.Index) -> None:
+    with pytest.raises(WriteError, match=r"cannot write /proc/none/m.manifest.parquet"):
+        index.select().pin("/proc/none/m.manifest.parquet")
 
 
 @pytest.mark.parametrize("seed", [-1, 2**53, 1.5, True, "7"])

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
+import subprocess
+import sys
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -272,6 +276,49 @@ def test_a_changed_file_is_named_before_the_first_read_T13_case_35(
     pqindex.Reader(index.select(), columns=["x"], staleness="ignore")
     with pytest.raises(UsageError, match="staleness"):
         pqindex.Reader(index.select(), columns=["x"], staleness="hope")
+
+
+@pytest.mark.parametrize("staleness", ["warn", "ignore"])
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("indexed", [False, True])
+def test_who_does_not_mind_stale_files_can_go_on(
+    index: pqindex.Index, source: Path, tmp_path: Path, staleness: str, pinned: bool, indexed: bool
+) -> None:
+    chosen: Any = index.select()
+    if pinned:
+        chosen = chosen.pin(tmp_path / "m.manifest.parquet")
+        if not indexed:
+            shutil.rmtree(index.path)
+    with pqindex.Reader(chosen, columns=["x"], staleness=staleness) as reader:
+        assert values(reader[0]) == [0.0, 1.0, 2.0, 3.0, 4.0]
+    with (source / "0.parquet").open("ab") as file:
+        file.write(b"more")
+    if pinned and not indexed:
+        with pytest.raises(pqindex.BadFileError, match=r"0.parquet"):
+            pqindex.Reader(chosen, columns=["x"], staleness=staleness)
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        reader = pqindex.Reader(chosen, columns=["x"], staleness=staleness)
+    assert [w.category for w in caught] == [PqindexStalenessWarning] * (staleness == "warn")
+    assert values(reader[0]) == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_who_has_few_descriptors_reads_all_the_same_A8_case_101(index: pqindex.Index) -> None:
+    code = (
+        "import resource, sys, pqindex\n"
+        "r = pqindex.Reader(pqindex.open(sys.argv[1]).select(), columns=['x'])\n"
+        "import os; n = len(os.listdir('/proc/self/fd'))\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (n + 2, n + 2))\n"
+        "print(sum(r[i].num_rows for _ in range(2) for i in range(len(r))))\n"
+    )
+    if not os.path.isdir("/proc/self/fd"):
+        pytest.skip("no list of descriptors here")
+    done = subprocess.run(
+        [sys.executable, "-c", code, index.path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == 2 * sum(index.select().row_counts.tolist())
 
 
 def test_same_size_and_time_put_back_is_seen_by_the_footer(index: pqindex.Index, source: Path) -> None:

@@ -233,7 +233,7 @@ def test_a_statement_that_does_not_stop_costs_its_connection_only(monkeypatch: p
 
 
 def test_memory_is_bounded() -> None:
-    words = r"needs more memory than it may use.*raise memory_limit"
+    words = r"needs more memory than it may use.*ask for less, or filter earlier"
     with (
         LockedDatabase({"index": INDEX}, memory_limit="50MB") as database,
         pytest.raises(QueryError, match=words),

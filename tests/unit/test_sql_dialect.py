@@ -69,7 +69,7 @@ def test_other_dialects_come_in(dialect: str, sql: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("dialect", "sql", "words"),
     [
-        ("postgress", "SELECT 1", "no dialect 'postgress'; did you mean 'postgres'?"),
+        ("postgress", "SELECT 1", "no dialect 'postgress'. Hint: did you mean 'postgres'?"),
         ("postgres", "SELECT 1; SELECT 2", "one statement is allowed, found 2"),
         ("postgres", "SELECT FROM WHERE", "the query cannot be read as postgres"),
         ("postgres", "COPY index TO '/tmp/x'", "only SELECT is allowed, found COPY"),

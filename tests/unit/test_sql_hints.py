@@ -36,25 +36,25 @@ def message(database: LockedDatabase, sql: str) -> str:
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        ("SELECT seqid FROM index", "no column 'seqid': line 1, column 8; did you mean 'seq_id'?"),
+        ("SELECT seqid FROM index", "no column 'seqid': line 1, column 8. Hint: did you mean 'seq_id'?"),
         ("SELECT row_cnt FROM index", "did you mean 'row_count'?"),
-        ("SELECT i.seqid FROM index i", "no column 'seqid' in 'i': line 1, column 8; did you mean 'seq_id'?"),
+        ("SELECT i.seqid FROM index i", "no column 'seqid' in 'i': line 1, column 8. Hint: did you mean 'seq_id'?"),
         ("SELECT lable FROM index JOIN labels USING (seq_id)", "did you mean 'label'?"),
         ("SELECT seq_id FROM index ORDER BY zzz", "index has seq_id, seq_no, row_count, stats"),
-        ("SELECT * EXCLUDE (rowcount) FROM index", "no column 'rowcount'; did you mean 'row_count'?"),
-        ("SELECT seq_id FROM index JOIN labels USING (seqid)", "no column 'seqid'; did you mean 'seq_id'?"),
+        ("SELECT * EXCLUDE (rowcount) FROM index", "no column 'rowcount'. Hint: did you mean 'row_count'?"),
+        ("SELECT seq_id FROM index JOIN labels USING (seqid)", "no column 'seqid'. Hint: did you mean 'seq_id'?"),
         (
             "SELECT stats.prise.min FROM index",
-            "asked for as stats.prise: line 1, column 8; did you mean 'stats.price'",
+            "asked for as stats.prise: line 1, column 8. Hint: did you mean 'stats.price'",
         ),
         (
             "SELECT i.stats.price.mim FROM index i",
-            "stats.price.mim: line 1, column 8; did you mean 'stats.price.min'",
+            "stats.price.mim: line 1, column 8. Hint: did you mean 'stats.price.min'",
         ),
         ("SELECT price.max FROM index", "did you mean 'stats.price'"),
         (
             "SELECT seq_id\nFROM index\nWHERE seqid > 3",
-            "no column 'seqid': line 3, column 7; did you mean 'seq_id'?",
+            "no column 'seqid': line 3, column 7. Hint: did you mean 'seq_id'?",
         ),
     ],
 )
@@ -114,4 +114,5 @@ def test_many_columns_are_shortened() -> None:
 def test_near_names_look_at_letters_not_case() -> None:
     assert near_names("SEQID", ["seq_id", "file"]) == ["seq_id"]
     assert near_names("max", ["stats.price.max", "file"]) == ["stats.price.max"]
-    assert did_you_mean("qqq", ["seq_id"]) == ""
+    assert did_you_mean("qqq", ["seq_id"], "there is seq_id") == "there is seq_id"
+    assert did_you_mean("seqid", ["seq_id"], "there is") == "did you mean 'seq_id'? there is"

@@ -86,11 +86,28 @@ def test_sums_up_to_the_last_integer_are_exact() -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["'101'::BIT", "'01:00:00+02'::TIMETZ", "1::UHUGEINT", "union_value(a := 1)"]
+    "expression",
+    [
+        "'101'::BIT",
+        "'01:00:00+02'::TIMETZ",
+        "1::UHUGEINT",
+        "union_value(a := 1)",
+        "INTERVAL 1 DAY",
+        "[INTERVAL 1 DAY]",
+        "{'a': INTERVAL 1 DAY}",
+        "map {'k': INTERVAL 1 DAY}",
+    ],
 )
 def test_types_without_a_plain_form_are_refused_by_name(expression: str) -> None:
     with pytest.raises(QueryError, match=r"the column 'v' has the type .* which has no plain form"):
         answer(f"SELECT {expression} AS v")
+
+
+def test_a_length_of_time_is_cast_as_the_hint_says() -> None:
+    with pytest.raises(QueryError, match=r'cast it: CAST\("v" AS VARCHAR\), or epoch\("v"\) for seconds'):
+        answer("SELECT INTERVAL 90 SECOND AS v")
+    assert answer("SELECT epoch(INTERVAL 90 SECOND) AS v").to_pylist() == [{"v": 90.0}]
+    assert answer("SELECT CAST(INTERVAL 90 SECOND AS VARCHAR) AS v").to_pylist() == [{"v": "00:01:30"}]
 
 
 # -- in -------------------------------------------------------------------------------------------------------
@@ -149,11 +166,38 @@ def test_what_duckdb_would_round_is_refused_by_name(array: pa.Array) -> None:
         answer("SELECT v FROM t", t=pa.table({"v": array}))
 
 
-def test_T28_names_that_differ_in_case_are_told_apart() -> None:
-    inner = pa.array([{"A": 1, "a": 2, "": 3}])
-    table = pa.table([pa.array([1]), pa.array([2]), pa.array([3]), inner], names=["x", "X", "", "stats"])
-    found = answer("SELECT x, X_1, unnamed, stats.A AS p, stats.a_1 AS q, stats.unnamed AS r FROM t", t=table)
-    assert found.to_pylist() == [{"x": 1, "X_1": 2, "unnamed": 3, "p": 1, "q": 2, "r": 3}]
+TWINS = pa.array([{"A": 1, "a": 2}])
+
+
+@pytest.mark.parametrize(
+    ("table", "names"),
+    [
+        (pa.table([pa.array([1]), pa.array([2])], names=["x", "X"]), "columns .*: 'x', 'X'"),
+        (pa.table({"stats": TWINS}), "members of a struct .*: 'stats.A', 'stats.a'"),
+        (pa.table({"s": pa.StructArray.from_arrays([TWINS], ["b"])}), "members .*: 's.b.A', 's.b.a'"),
+        (pa.table({"s": [TWINS.to_pylist()]}), "members .*: 's.A', 's.a'"),
+        (
+            pa.table({"s": pa.array([[("k", {"A": 1, "a": 2})]], pa.map_(pa.string(), TWINS.type))}),
+            "members .*: 's.value.A', 's.value.a'",
+        ),
+        (
+            pa.table({"s": pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])}),
+            "members .*: 's.a', 's.a'",
+        ),
+    ],
+)
+def test_T28_names_that_differ_in_case_alone_are_refused_and_never_mixed_up(
+    table: pa.Table, names: str
+) -> None:
+    with pytest.raises(QueryError, match=f"the relation 't' has {names}"):
+        answer("SELECT * FROM t", t=table)
+    with pytest.raises(QueryError, match="the relation 't' has"):
+        loadable_table("t", table)
+
+
+def test_a_name_that_is_empty_becomes_one() -> None:
+    table = pa.table([pa.array([3]), pa.array([{"": 4}])], names=["", "s"])
+    assert answer("SELECT unnamed, s.unnamed AS r FROM t", t=table).to_pylist() == [{"unnamed": 3, "r": 4}]
 
 
 def test_T28_odd_names_need_quotes_and_work() -> None:

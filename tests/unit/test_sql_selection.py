@@ -337,7 +337,7 @@ def test_T3_float_sums_are_the_same_every_time() -> None:
             "SELECT row_count FROM index",
             "the answer has no column 'seq_id', so it chooses no sequences; it has row_count",
         ),
-        ("SELECT seq_id AS seqid FROM index", "it has seqid; did you mean 'seqid'?"),
+        ("SELECT seq_id AS seqid FROM index", "it has seqid. Hint: did you mean 'seqid'? put seq_id behind SELECT"),
         ("SELECT count(*) AS n FROM index", "to look without choosing, use sql() or `pqindex query`"),
         ("SELECT seq_id::VARCHAR AS seq_id FROM index", "is VARCHAR, that of 'index' is BIGINT"),
         ("SELECT seq_id::INTEGER AS seq_id FROM index", "CAST(seq_id AS BIGINT) AS seq_id"),
