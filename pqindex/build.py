@@ -294,13 +294,12 @@ def _scan_in_processes(
     from loky.process_executor import BrokenProcessPool
 
     def in_pool(batches: Sequence[Sequence[str]], size: int) -> Iterator[ScanBatch]:
-        pool = ProcessPoolExecutor(
-            max_workers=min(size, len(batches)), initializer=_start_worker, initargs=(os.getpid(),)
-        )
-        futures: list[Any] = []
+        with _interrupts_ignored():
+            pool = ProcessPoolExecutor(
+                max_workers=min(size, len(batches)), initializer=_start_worker, initargs=(os.getpid(),)
+            )
+            futures = [pool.submit(_scan_batch, root, paths, options) for paths in batches]
         try:
-            with _interrupts_wait():
-                futures = [pool.submit(_scan_batch, root, paths, options) for paths in batches]
             for future in futures:
                 yield future.result()
         finally:
@@ -327,12 +326,28 @@ def _scan_in_processes(
 
 @contextlib.contextmanager
 def _interrupts_wait() -> Iterator[None]:
-    """Let Ctrl-C wait: processes that are started here never see it, and what is done here is done whole."""
+    """Let Ctrl-C wait until what is done here is done whole."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C, so that processes that are started here ignore it from their first instruction on.
+
+    For the fraction of a second that starting them takes. A blocked signal would not do: loky unblocks it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _start_worker(parent: int) -> None:

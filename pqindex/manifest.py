@@ -35,7 +35,7 @@ from pqindex.format import MANIFEST_KEY, NOTES_KEY, TABLE_KEY, VERSION_KEY, mani
 from pqindex.places import Places, SourceFiles
 from pqindex.query import Asked
 from pqindex.readplan import check_file, empty_columns
-from pqindex.sql import CheckedQuery, refuse_for_pin
+from pqindex.sql import refuse_for_pin
 
 _SAFE_INTEGER = 2**53
 
@@ -158,7 +158,11 @@ def pin(
         If the seed is not an integer of [0, 2**53).
     """
     refuse_for_pin(asked.query)
-    _refuse_facts_of_the_machine(asked.query)
+    if "snapshots" in asked.query.relations:
+        raise QueryError(
+            "the query asks for the history of this index (relation 'snapshots'), which a manifest must not hang on",
+            hint="choose by the content of the data",
+        )
     if not _is_seed(seed):
         raise UsageError(f"seed: expected an integer from 0 to 2**53 - 1, found {seed!r}")
     path = os.path.abspath(path)
@@ -205,17 +209,6 @@ def _is_manifest(path: str) -> bool:
             return MANIFEST_KEY in (file.schema_arrow.metadata or {})
     except (pa.ArrowException, OSError):
         return False
-
-
-def _refuse_facts_of_the_machine(query: CheckedQuery) -> None:
-    """Refuse a query whose answer hangs on times of files or builds, which are other ones on another machine."""
-    named = sorted(query.column_names & {"mtime_ns", "etag", "created_at"})
-    if named or "snapshots" in query.relations:
-        what = f"column {named[0]!r}" if named else "relation 'snapshots'"
-        raise QueryError(
-            f"the query asks for facts of this machine, which a manifest must not hang on: {what}",
-            hint="choose by the content of the data",
-        )
 
 
 def _is_seed(seed: object) -> bool:

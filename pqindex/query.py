@@ -93,7 +93,8 @@ def relations(sidecar: Sidecar) -> dict[str, Callable[[], pa.Table]]:
     """Return what makes each relation; `index` is in the canonical order, with `seq_no` its row number."""
     return {
         "index": lambda: _index_relation(sidecar),
-        "files": lambda: sidecar.files,
+        # Times and etags are facts of a machine: what hangs on them could not be pinned.
+        "files": lambda: sidecar.files.drop_columns(["mtime_ns", "etag"]),
         "row_groups": lambda: _with_file(sidecar.row_groups, sidecar.files),
         "segments": lambda: _segments_relation(sidecar),
         "snapshots": lambda: snapshots_relation(sidecar.path),

@@ -421,7 +421,7 @@ def _projected_schema(
         if not holders:
             near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
             said = (
-                f"did you mean {' or '.join(map(repr, near))}"
+                f"did you mean {' or '.join(map(repr, near))}?"
                 if near
                 else f"there are {', '.join(map(repr, names[:20]))}"
             )

@@ -23,6 +23,9 @@ _COLUMN = re.compile(
     r'|Column "(?P<joined>.+?)" does not exist on (?:left|right) side of join'
 )
 _MEMBER = re.compile(r'Could not find key "(?P<member>.+?)" in struct')
+_NO_STRUCT = re.compile(
+    r"""Cannot extract field ['"](?P<member>.+?)['"] from expression ['"](?P<column>.+?)['"]"""
+)
 _TABLE = re.compile(r'Referenced table "(?P<table>.+?)" not found')
 
 
@@ -82,6 +85,10 @@ def query_error(
     member = _MEMBER.search(text)
     if member is not None:
         return _no_member(member["member"], sql, columns, schemas)
+    no_struct = _NO_STRUCT.search(text)
+    if no_struct is not None and _about_statistics(no_struct["column"].split(".")[-1], schemas):
+        path = f"{STATISTICS}.{no_struct['member']}"
+        return QueryError(f"no column {path!r}", hint=_hint(path, (), schemas), column=path, near=[])
     missing = _TABLE.search(text)
     if missing is not None:
         name = missing["table"]

@@ -231,7 +231,7 @@ def _loadable_type(arrow: pa.DataType) -> pa.DataType:
     if pt.is_struct(arrow):
         names = distinct_names([part.name for part in arrow])
         parts = [pa.field(n, _loadable_type(p.type)) for n, p in zip(names, arrow, strict=True)]
-        return pa.struct(parts) if parts else pa.null()
+        return pa.struct(parts) if parts else pa.int32()  # of nulls: DuckDB 2 takes any member out of NULL
     if pt.is_map(arrow):
         return pa.map_(_loadable_type(arrow.key_type), _loadable_type(arrow.item_type))
     if pt.is_fixed_size_list(arrow):
@@ -283,8 +283,8 @@ def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
         return convert(array.dictionary_decode(), target)
     if pt.is_run_end_encoded(array.type):
         return convert(pc.run_end_decode(array), target)
-    if pt.is_null(target):
-        return pa.nulls(len(array))
+    if pt.is_null(target) or (pt.is_struct(array.type) and not pt.is_struct(target)):
+        return pa.nulls(len(array), target)
     if pt.is_struct(array.type) and pt.is_struct(target):
         return _convert_struct(array, target)
     if pt.is_map(array.type) and pt.is_map(target):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import pqindex
 from pqindex.cli import main
+from pqindex.cli.app import commands
 
 N_SEQUENCES = 6
 
@@ -140,7 +143,7 @@ def test_build_that_skipped_a_bad_file_ends_with_one_and_names_it(run, source) -
 
 def test_build_says_what_it_noted(run, source) -> None:
     (source / "_SUCCESS").touch()
-    assert "note: 1 names passed over: hidden name\n" in run("build", "data")[1]
+    assert "note: 1 name passed over: hidden name\n" in run("build", "data")[1]
 
 
 @pytest.mark.parametrize(
@@ -203,14 +206,15 @@ def test_query_writes_a_file_in_the_form_of_its_ending(run, index, tmp_path) -> 
     assert (tmp_path / "long.csv").read_text() == '"seq_id","row_count"\n5,6\n4,5\n'
 
 
-def test_query_does_not_replace_a_file_unless_told_to(run, index, source) -> None:
-    before = (source / "a.parquet").read_bytes()
-    code, _, err = run("query", index, "SELECT seq_id FROM index", "-o", source / "a.parquet")
+def test_query_does_not_replace_a_file_unless_told_to(run, index, tmp_path) -> None:
+    path = tmp_path / "kept.parquet"
+    path.write_bytes(b"kept")
+    code, _, err = run("query", index, "SELECT seq_id FROM index", "-o", path)
     assert code == 2
     assert "exists already" in err
-    assert (source / "a.parquet").read_bytes() == before
-    assert run("query", index, "SELECT 1 AS a", "-o", source / "a.parquet", "--overwrite")[0] == 0
-    assert pq.read_table(source / "a.parquet").to_pydict() == {"a": [1]}
+    assert path.read_bytes() == b"kept"
+    assert run("query", index, "SELECT 1 AS a", "-o", path, "--overwrite")[0] == 0
+    assert pq.read_table(path).to_pydict() == {"a": [1]}
 
 
 def test_query_joins_attached_tables(run, index, tmp_path) -> None:
@@ -327,7 +331,8 @@ def test_verify_names_the_file_that_changed_and_ends_with_one(run, index, manife
     for target in (index, manifest):
         code, out, err = run("verify", target)
         assert (code, err) == (1, "")
-        assert out.startswith("b.parquet: replaced: ")
+        assert out.startswith("replaced: ")
+        assert out.count("b.parquet") == 1
         code, out, _ = run("verify", target, "--json")
         assert code == 1
         report = json.loads(out)
@@ -340,7 +345,7 @@ def test_verify_names_the_file_that_is_gone(run, index, manifest, source) -> Non
     for target in (index, manifest):
         code, out, _ = run("verify", target)
         assert code == 1
-        assert out.startswith("b.parquet: removed: ")
+        assert out.startswith("removed: source file is gone: b.parquet")
 
 
 @pytest.mark.parametrize("verb", ["show", "verify"])
@@ -422,3 +427,48 @@ def test_interrupt_ends_with_130_and_without_words(run, source, monkeypatch) -> 
     monkeypatch.setattr("pqindex.open", interrupted)
     code, out, err = run("info", "data.pqindex")
     assert (code, out, err.strip()) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("verb", "examples"),
+    [
+        (
+            "build",
+            """
+  pqindex build data/
+  pqindex build "logs/2026-*/*.parquet" --key trip_id --order time -o trips.pqindex
+""",
+        ),
+        (
+            "query",
+            """
+  pqindex query data.pqindex "SELECT seq_id FROM index WHERE row_count >= 64 AND stats.price.max > 3"
+  pqindex query data.pqindex "SELECT label, count(*) FROM index JOIN labels USING (seq_id) GROUP BY ALL" \\
+      --attach labels=labels.csv
+""",
+        ),
+        (
+            "pin",
+            """
+  pqindex pin data.pqindex "SELECT seq_id, label FROM index JOIN labels USING (seq_id) WHERE row_count >= ?" \\
+      --param 64 --attach labels=labels.csv --seed 7 -o train.manifest.parquet
+""",
+        ),
+    ],
+)
+def test_help_shows_its_examples_as_they_are_typed(verb, examples) -> None:
+    shown = CliRunner().invoke(commands, [verb, "--help"], terminal_width=120).output
+    assert "\b" not in shown
+    assert "\\b" not in shown
+    assert examples.replace("\n  ", "\n    ") in shown
+
+
+def test_query_never_writes_onto_the_source_or_the_index(run, index, source) -> None:
+    files = [source / "a.parquet", *(path for path in Path(index).rglob("*") if path.is_file())]
+    before = [path.read_bytes() for path in files]
+    for path in [*files, Path(index) / "new.parquet"]:
+        code, out, err = run("query", index, "SELECT no_such_column FROM index", "-o", path, "--overwrite")
+        assert (code, out) == (2, "")
+        assert "the file to write" in err
+    assert [path.read_bytes() for path in files] == before
+    assert not (Path(index) / "new.parquet").exists()

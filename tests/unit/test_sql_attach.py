@@ -189,5 +189,14 @@ def test_an_object_whose_stream_fails() -> None:
 
 
 def test_columns_of_one_name_are_refused() -> None:
-    with pytest.raises(QueryError, match="two columns of one name: A, a"):
+    with pytest.raises(QueryError, match=r"the attached table 't' has columns that .*: 'a', 'A'"):
         attached_tables({"t": pa.table({"a": [1], "A": [2]})})
+
+
+def test_T28_members_of_a_struct_of_one_name_are_refused_at_any_depth() -> None:
+    inner = pa.array([[{"b": {"a": 1, "A": 2}}]])
+    with pytest.raises(
+        QueryError, match=r"the attached table 't' has members .*: 's.b.a', 's.b.A'"
+    ) as caught:
+        attached_tables({"t": pa.table({"s": inner})})
+    assert caught.value.columns == ["s.b.a", "s.b.A"]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from pqindex.errors import QueryError
-from pqindex.sql import canonical_text, check_query
+from pqindex.sql import LockedDatabase, canonical_text, check_query, run_selection
 from pqindex.sql.dialect import statement_text, to_duckdb
 
 RELATIONS = {"index": pa.schema([("seq_id", pa.int64()), ("file", pa.string()), ("row_count", pa.int64())])}
@@ -86,3 +86,37 @@ def test_other_dialects_pass_the_same_guard(dialect: str, sql: str, words: str) 
 
 def test_duckdb_text_is_not_touched() -> None:
     assert to_duckdb("SELECT  1", "DuckDB") == "SELECT  1"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "before", "after"),
+    [
+        ("mysql", "(", ")"),  # DuckDB 1 follows any number of these
+        *[
+            (dialect, *words)
+            for dialect in ("duckdb", "mysql")
+            for words in (("[", "]"), ("abs(", ")"), ("NOT ", ""), ("1 + ", ""))
+        ],
+    ],
+)
+def test_a_query_that_is_nested_too_deeply_is_refused_in_words(dialect: str, before: str, after: str) -> None:
+    with pytest.raises(QueryError, match=r"the query is nested too deeply. Hint: split it with WITH"):
+        check_query(f"SELECT {before * 3000}1{after * 3000}", relations=RELATIONS, dialect=dialect)
+
+
+@pytest.mark.parametrize("depth", [50, 200, 300, 400, 700, 900, 3000])
+@pytest.mark.parametrize(("before", "after"), [("(", ")"), ("abs(", ")"), ("1 + ", "")])
+def test_a_query_at_any_depth_runs_or_is_refused_and_has_a_canonical_text(
+    depth: int, before: str, after: str
+) -> None:
+    index = pa.table({"seq_id": [1], "seq_no": [0]})
+    sql = f"SELECT seq_id, {before * depth}1{after * depth} AS x FROM index ORDER BY x LIMIT 1"
+    with LockedDatabase({"index": index}) as database:
+        try:
+            query = check_query(sql, relations=database.schemas)
+            canonical, n_rows = query.canonical, run_selection(database, query).num_rows
+        except QueryError as error:
+            said = error.message
+        else:
+            said = ""
+    assert said == "the query is nested too deeply" or ("seq_id" in canonical and n_rows == 1)

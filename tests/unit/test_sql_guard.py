@@ -122,7 +122,10 @@ REFUSED = [
         "SELECT * FROM read_csv('x', header = true)",
         "attach={'labels': 'labels.parquet'} / --attach labels=labels.parquet",
     ),
-    ("SELECT read_text('x')", "'read_text' is not allowed: line 1, column 8. Hint: no function reads or writes"),
+    (
+        "SELECT read_text('x')",
+        "'read_text' is not allowed: line 1, column 8. Hint: no function reads or writes",
+    ),
     ("SELECT (SELECT content FROM read_text('/etc/passwd'))", "'read_text' is not allowed"),
     ("WITH t AS (SELECT * FROM glob('*')) SELECT seq_id FROM index", "'glob' is not allowed in FROM"),
     (
@@ -181,7 +184,10 @@ REFUSED = [
     ("COPY index TO 'x.csv'", "only SELECT is allowed, found COPY"),
     ("COPY (SELECT 1) TO 'x.parquet'", "found COPY"),
     ("ATTACH 'x.db'", "found ATTACH"),
-    ("INSTALL httpfs", "only SELECT is allowed, found INSTALL. Hint: a query reads the index; build and pin are"),
+    (
+        "INSTALL httpfs",
+        "only SELECT is allowed, found INSTALL. Hint: a query reads the index; build and pin are",
+    ),
     ("FORCE INSTALL httpfs", "found INSTALL"),
     ("LOAD 'x.duckdb_extension'", "found LOAD"),
     ("SET threads = 1", "only SELECT is allowed, found"),
@@ -214,7 +220,7 @@ REFUSED = [
     ("SELECT seq_id INTO x FROM index", "the query does not parse"),
     ("SELECT 1\0", "zero byte"),
     ("SELECT '\ud800'", "half a character"),
-    ("SELECT " + "[" * 3000 + "]" * 3000, "the query does not parse"),
+    ("SELECT " + "[" * 3000 + "]" * 3000, "the query is nested too deeply"),
     ("SELECT " + "abs(" * 900 + "1" + ")" * 900, "the query is nested too deeply"),
 ]
 
@@ -389,3 +395,21 @@ def test_volatile_functions_that_duckdb_knows_are_flagged() -> None:
         ).fetchall()
     reading_a_clock_or_dice = {name.lower() for (name,) in rows} & FUNCTIONS
     assert reading_a_clock_or_dice <= VOLATILE_FUNCTIONS | {"current_date"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("SELECT f.MTIME_NS FROM files AS f", {"f", "mtime_ns"}),
+        ("SELECT seq_id FROM index WHERE stats.price.max > 3", {"seq_id", "stats", "price", "max"}),
+        ("SELECT seq_id FROM index ORDER BY (SELECT max(etag) FROM files)", {"seq_id", "etag"}),
+        ("FROM files AS a JOIN files AS b USING (etag)", {"etag"}),
+        ("SELECT (f).etag FROM files AS f", {"f", "etag"}),
+        ("SELECT f['etag'] FROM files AS f", {"f", "etag"}),
+        ("SELECT struct_extract(f, 'etag') FROM files AS f", {"f", "etag"}),
+        ("SELECT COLUMNS('etag') FROM files", {"etag"}),
+        ("SELECT seq_id FROM labels WHERE label = 'etag'", {"seq_id", "label"}),
+    ],
+)
+def test_the_names_of_columns_that_an_answer_may_hang_on(sql: str, names: set[str]) -> None:
+    assert check(sql).column_names == names

@@ -38,11 +38,17 @@ def message(database: LockedDatabase, sql: str) -> str:
     [
         ("SELECT seqid FROM index", "no column 'seqid': line 1, column 8. Hint: did you mean 'seq_id'?"),
         ("SELECT row_cnt FROM index", "did you mean 'row_count'?"),
-        ("SELECT i.seqid FROM index i", "no column 'seqid' in 'i': line 1, column 8. Hint: did you mean 'seq_id'?"),
+        (
+            "SELECT i.seqid FROM index i",
+            "no column 'seqid' in 'i': line 1, column 8. Hint: did you mean 'seq_id'?",
+        ),
         ("SELECT lable FROM index JOIN labels USING (seq_id)", "did you mean 'label'?"),
         ("SELECT seq_id FROM index ORDER BY zzz", "index has seq_id, seq_no, row_count, stats"),
         ("SELECT * EXCLUDE (rowcount) FROM index", "no column 'rowcount'. Hint: did you mean 'row_count'?"),
-        ("SELECT seq_id FROM index JOIN labels USING (seqid)", "no column 'seqid'. Hint: did you mean 'seq_id'?"),
+        (
+            "SELECT seq_id FROM index JOIN labels USING (seqid)",
+            "no column 'seqid'. Hint: did you mean 'seq_id'?",
+        ),
         (
             "SELECT stats.prise.min FROM index",
             "asked for as stats.prise: line 1, column 8. Hint: did you mean 'stats.price'",
@@ -116,3 +122,31 @@ def test_near_names_look_at_letters_not_case() -> None:
     assert near_names("max", ["stats.price.max", "file"]) == ["stats.price.max"]
     assert did_you_mean("qqq", ["seq_id"], "there is seq_id") == "there is seq_id"
     assert did_you_mean("seqid", ["seq_id"], "there is") == "did you mean 'seq_id'? there is"
+
+
+@pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT stats.c7.max FROM index",
+        "SELECT i.stats.c7.max FROM index AS i",
+        "SELECT seq_id FROM index WHERE stats.c7 > 1",
+    ],
+)
+def test_an_index_without_statistics_says_so(sql: str, empty: bool) -> None:
+    index = pa.table({"seq_id": [1], "order_min": [0], "order_max": [9]})
+    if empty:
+        index = index.append_column("stats", pa.array([{}], pa.struct([])))
+    with LockedDatabase({"index": index}) as database:
+        said = message(database, sql)
+    assert (
+        "no statistics are kept in this index: build it with --statistics COLUMN / statistics=[...]" in said
+    )
+    assert "the bounds of the order column are order_min and order_max" in said
+
+
+def test_an_index_with_other_statistics_says_which(database: LockedDatabase) -> None:
+    said = message(database, "SELECT stats.step.max FROM index")
+    assert "statistics are kept of price, x only: build it with --statistics COLUMN" in said
+    assert "order_min" not in said
+    assert "statistics" not in message(database, "SELECT stats.price.mim FROM index")

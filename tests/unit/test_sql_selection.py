@@ -337,7 +337,10 @@ def test_T3_float_sums_are_the_same_every_time() -> None:
             "SELECT row_count FROM index",
             "the answer has no column 'seq_id', so it chooses no sequences; it has row_count",
         ),
-        ("SELECT seq_id AS seqid FROM index", "it has seqid. Hint: did you mean 'seqid'? put seq_id behind SELECT"),
+        (
+            "SELECT seq_id AS seqid FROM index",
+            "it has seqid. Hint: did you mean 'seqid'? put seq_id behind SELECT",
+        ),
         ("SELECT count(*) AS n FROM index", "to look without choosing, use sql() or `pqindex query`"),
         ("SELECT seq_id::VARCHAR AS seq_id FROM index", "is VARCHAR, that of 'index' is BIGINT"),
         ("SELECT seq_id::INTEGER AS seq_id FROM index", "CAST(seq_id AS BIGINT) AS seq_id"),
@@ -396,3 +399,28 @@ def test_a_null_or_unknown_id_is_found_beside_an_order(database: LockedDatabase)
             database,
             "SELECT l.seq_id FROM index i LEFT JOIN labels l USING (seq_id) ORDER BY i.file LIMIT 40",
         )
+
+
+def test_no_hint_names_what_does_not_exist(database: LockedDatabase) -> None:
+    with pytest.raises(
+        QueryError, match="use SELECT DISTINCT or GROUP BY, or aggregate the joined"
+    ) as caught:
+        select(database, "SELECT seq_id FROM index, range(3)")
+    assert "duplicates" not in str(caught.value)
+
+
+def test_case_88_a_column_that_no_table_of_ours_holds_is_named(database: LockedDatabase) -> None:
+    with pytest.raises(QueryError, match=r"the column 'age' has the type INTERVAL.*cast it") as caught:
+        select(database, "SELECT seq_id, INTERVAL 1 DAY AS age FROM index")
+    assert caught.value.column == "age"
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_ids_that_are_times_are_told_as_iso_text(unit: str) -> None:
+    ids = pa.array([1_600_000_000, 1_700_000_000], pa.timestamp("s")).cast(pa.timestamp(unit))
+    with (
+        LockedDatabase({"index": pa.table({"seq_id": ids, "seq_no": [0, 1]})}) as database,
+        pytest.raises(QueryError, match=r"more than once: 2020-09-13T12:26:40[.0]*, 2023-") as caught,
+    ):
+        select(database, "SELECT seq_id FROM index, range(2) ORDER BY seq_id")
+    assert caught.value.sequences[0].startswith("2020-09-13T12:26:40")
