@@ -44,6 +44,7 @@ from pqindex.errors import (
     UnsupportedFileError,
     UnsupportedVersionError,
     UsageError,
+    WriteError,
 )
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ __all__ = [
     "UnsupportedFileError",
     "UnsupportedVersionError",
     "UsageError",
+    "WriteError",
     "__version__",
     "build",
     "load_manifest",

@@ -31,7 +31,6 @@ from pqindex.sql.tree import (
     is_blank,
     is_plain,
     is_value,
-    names_in,
     parse_query,
     where_in,
 )
@@ -77,14 +76,6 @@ class CheckedQuery:
     def canonical(self) -> str:
         """The query in one form for all blanks, comments and letter cases; see `canonical_text`."""
         return canonical_text(self.sql)
-
-    @property
-    def column_names(self) -> frozenset[str]:
-        """Every name that may be a column's or a struct member's, lower case: what an answer can hang on.
-
-        The names of tables before columns are among them where they are written. What ``*`` stands for is not.
-        """
-        return frozenset(names_in(self.document))
 
     @property
     def n_parameters(self) -> int:

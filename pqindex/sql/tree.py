@@ -500,41 +500,6 @@ def columns_in(value: Any) -> Iterator[tuple[tuple[str, ...], int | None]]:
             yield tuple(node["column_names"]), node.get("query_location")
 
 
-def names_in(value: Any) -> Iterator[str]:
-    """Yield the names, lower case, by which a tree may reach a column: columns, USING, and members taken out."""
-    for node in nodes_in(value):
-        if node.get("class") == "COLUMN_REF":
-            yield from (part.lower() for part in node["column_names"])
-        elif node.get("type") == "JOIN":
-            yield from (name.lower() for name in node["using_columns"])
-        elif node.get("class") == "STAR" and node.get("expr"):  # COLUMNS('x')
-            yield from _texts_in(node["expr"])
-        elif node.get("type") == "PIVOT":
-            yield from (name.lower() for name in _texts_of(node["pivots"], "unpivot_names"))
-        elif str(node.get("type", "")).endswith("_EXTRACT") or _takes_members(node):  # s.x, s['x']
-            yield from _texts_in([node.get("children"), node.get("arguments")])
-
-
-def _takes_members(node: Node) -> bool:
-    name = str(node.get("function_name", "")).lower()
-    return name in {"struct_extract", "array_extract", "list_extract", "element_at", "list_element"}
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    """Yield the texts that are constants in a tree, lower case, as either version of DuckDB writes them."""
-    for node in nodes_in(value):
-        if node.get("class") == "CONSTANT":
-            constant = node.get("value") or node.get("literal")
-            text = constant.get("value", constant.get("text")) if isinstance(constant, dict) else None
-            if isinstance(text, str):
-                yield text.lower()
-
-
-def _texts_of(nodes: list[Node], name: str) -> Iterator[str]:
-    for node in nodes:
-        yield from node.get(name) or ()
-
-
 def nodes_in(value: Any) -> Iterator[Node]:
     """Yield every object in a tree, in the order of the text, however deep it is."""
     pending = [value]

@@ -115,7 +115,7 @@ def test_files_are_not_replaced_unless_told_so(index: pqindex.Index, tmp_path: P
     assert len(index.select("SELECT seq_id FROM index WHERE seq_id < 3").pin(path, overwrite=True)) == 3
 
 
-def test_nothing_is_ever_written_onto_data_A15(index: pqindex.Index, tmp_path: Path) -> None:
+def test_nothing_is_ever_written_onto_data(index: pqindex.Index, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in (tmp_path / "data").iterdir()}
     selection = index.select()
     for target in (

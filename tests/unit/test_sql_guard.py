@@ -395,21 +395,3 @@ def test_volatile_functions_that_duckdb_knows_are_flagged() -> None:
         ).fetchall()
     reading_a_clock_or_dice = {name.lower() for (name,) in rows} & FUNCTIONS
     assert reading_a_clock_or_dice <= VOLATILE_FUNCTIONS | {"current_date"}
-
-
-@pytest.mark.parametrize(
-    ("sql", "names"),
-    [
-        ("SELECT f.MTIME_NS FROM files AS f", {"f", "mtime_ns"}),
-        ("SELECT seq_id FROM index WHERE stats.price.max > 3", {"seq_id", "stats", "price", "max"}),
-        ("SELECT seq_id FROM index ORDER BY (SELECT max(etag) FROM files)", {"seq_id", "etag"}),
-        ("FROM files AS a JOIN files AS b USING (etag)", {"etag"}),
-        ("SELECT (f).etag FROM files AS f", {"f", "etag"}),
-        ("SELECT f['etag'] FROM files AS f", {"f", "etag"}),
-        ("SELECT struct_extract(f, 'etag') FROM files AS f", {"f", "etag"}),
-        ("SELECT COLUMNS('etag') FROM files", {"etag"}),
-        ("SELECT seq_id FROM labels WHERE label = 'etag'", {"seq_id", "label"}),
-    ],
-)
-def test_the_names_of_columns_that_an_answer_may_hang_on(sql: str, names: set[str]) -> None:
-    assert check(sql).column_names == names
