@@ -31,8 +31,8 @@ LAYOUTS = [
 NOT_CHANNELS = {"seq_id", "t", "label", "length", "diet"}
 
 
-def oracle(folder: Path) -> dict[str, tuple[int, str]]:
-    with (folder / "oracle.csv").open(newline="") as file:
+def oracle(folder: Path, name: str = "oracle.csv") -> dict[str, tuple[int, str]]:
+    with (folder / name).open(newline="") as file:
         return {row["seq_id"]: (int(row["length"]), row["sha256_16"]) for row in csv.DictReader(file)}
 
 
@@ -70,6 +70,12 @@ def test_every_sequence_equals_its_checksum_L22_L26_case_44(
             pqindex.build(folder / layout, order=order, index=tmp_path / "x.pqindex")
     index = pqindex.build(folder / layout, order=order, index=tmp_path / "x.pqindex", join=across_files)
     assert read_all(index) == oracle(folder)
+
+
+def test_the_data_in_the_package_equals_its_checksums(tmp_path: Path) -> None:
+    source = Path(pqindex.__file__).parent / "demo/japanese_vowels"
+    index = pqindex.build(source, order="t", layout="one-per-row-group", index=tmp_path / "x.pqindex")
+    assert read_all(index) == oracle(Path(__file__).parents[1] / "data", "japanese_vowels_oracle.csv")
 
 
 def test_null_ids_and_empty_groups_are_refused_then_read_L8_T23(shared: Path, tmp_path: Path) -> None:
