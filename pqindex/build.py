@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
-import signal
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -30,7 +26,7 @@ from pqindex.errors import (
     UsageError,
 )
 from pqindex.footer import SchemaRecord
-from pqindex.scan import DEFAULT_STATS_COLUMNS, ScanBatch, ScanOptions, Skipped, one_type, scan_files
+from pqindex.scan import DEFAULT_STATS_COLUMNS, ScanBatch, ScanOptions, Skipped, one_type
 from pqindex.sidecar import (
     Sidecar,
     commit,
@@ -40,11 +36,9 @@ from pqindex.sidecar import (
     snapshot_numbers,
     write_part,
 )
+from pqindex.workers import n_cores, scanned
 
 MAX_BATCH_FILES = 256
-PROBE_S = 0.5
-WORTH_PROCESSES_S = 4.0
-"""Other processes take a second or two to start; they are started where more than this is left to do."""
 
 Progress = Callable[[int, int, str], None]
 """Called with (files done, files in all, name of the phase)."""
@@ -226,14 +220,6 @@ def _scan_options(options: BuildOptions) -> ScanOptions:
     )
 
 
-def _recorded(path: str, error: SourceError) -> Skipped:
-    return Skipped(path=path, reason=error.reason, message=str(error))
-
-
-def _scan_batch(root: str, paths: Sequence[str], options: ScanOptions) -> ScanBatch:
-    return scan_files(root, paths, options, on_bad_file=_recorded)
-
-
 def _scan(
     listing: storage.Listing, options: BuildOptions, workers: int | None, progress: Progress | None
 ) -> list[ScanBatch]:
@@ -241,12 +227,12 @@ def _scan(
     if workers is not None and not _is_count(workers):
         raise UsageError(f"workers: expected an integer >= 1, found {workers!r}")
     n_files = len(listing.paths)
-    n_processes = _n_cores() if workers is None else workers
+    n_processes = n_cores() if workers is None else workers
     size = max(1, min(MAX_BATCH_FILES, -(-n_files // (n_processes * 8))))
     batches = [listing.paths[i : i + size] for i in range(0, n_files, size)]
     results: list[ScanBatch] = []
     done = 0
-    for result in _scanned(listing.root, batches, _scan_options(options), n_processes, probe=workers is None):
+    for result in scanned(listing.root, batches, _scan_options(options), n_processes, probe=workers is None):
         results.append(result)
         done += result.n_files
         if progress is not None:
@@ -254,112 +240,8 @@ def _scan(
     return results
 
 
-def _scanned(
-    root: str, batches: Sequence[Sequence[str]], options: ScanOptions, n_processes: int, *, probe: bool
-) -> Iterator[ScanBatch]:
-    """Yield the batches' results in order.
-
-    With `probe`, this process begins alone, and others help only where what is left is worth starting them.
-    """
-    start = time.monotonic()
-    done = 0
-    while done < len(batches) and (n_processes == 1 or probe):
-        yield _scan_batch(root, batches[done], options)
-        done += 1
-        elapsed_s = time.monotonic() - start
-        left_s = elapsed_s / done * (len(batches) - done)
-        probe = elapsed_s < PROBE_S or left_s < WORTH_PROCESSES_S
-    yield from _scan_in_processes(root, batches[done:], options, n_processes)
-
-
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _scan_in_processes(
-    root: str, batches: Sequence[Sequence[str]], options: ScanOptions, n_processes: int
-) -> Iterator[ScanBatch]:
-    """Scan in fresh processes; the caller's script is not imported again, so it needs no main guard.
-
-    Where a process ends without a word, the files that are left are read one by one, each in a process of its own,
-    and the one that ends it is recorded as a bad file.
-    """
-    if not batches:
-        return
-    from loky import ProcessPoolExecutor  # starts nothing, but is not needed where one process does the work
-    from loky.process_executor import BrokenProcessPool
-
-    def in_pool(batches: Sequence[Sequence[str]], size: int) -> Iterator[ScanBatch]:
-        with _interrupts_ignored():
-            pool = ProcessPoolExecutor(
-                max_workers=min(size, len(batches)), initializer=_start_worker, initargs=(os.getpid(),)
-            )
-            futures = [pool.submit(_scan_batch, root, paths, options) for paths in batches]
-        try:
-            for future in futures:
-                yield future.result()
-        finally:
-            with _interrupts_wait():
-                for future in futures:
-                    future.cancel()
-                pool.shutdown(wait=True)
-
-    done = 0
-    try:
-        for result in in_pool(batches, n_processes):
-            yield result
-            done += 1
-    except BrokenProcessPool:
-        for path in (path for paths in batches[done:] for path in paths):
-            try:
-                yield from in_pool([[path]], 1)
-            except BrokenProcessPool:
-                empty = _scan_batch(root, [], options)
-                message = f"reading it ended the process (out of memory, or a fault of a library): {path}"
-                empty.skipped.append(Skipped(path=path, reason=BadFileError.reason, message=message))
-                yield empty
-
-
-@contextlib.contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Let Ctrl-C wait until what is done here is done whole."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C, so that processes that are started here ignore it from their first instruction on.
-
-    For the fraction of a second that starting them takes. A blocked signal would not do: loky unblocks it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _start_worker(parent: int) -> None:
-    """Leave interrupts to the parent, and end when it is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:

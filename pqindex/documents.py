@@ -373,7 +373,8 @@ class Part:
         return table_path(self.name, table)
 
 
-def _schema_to_json(schema: SchemaRecord) -> dict[str, Any]:
+def schema_to_json(schema: SchemaRecord) -> dict[str, Any]:
+    """Return the JSON object of a schema."""
     return {
         "schema": _encode(schema.schema_bytes),
         "created_by": schema.created_by,
@@ -382,7 +383,8 @@ def _schema_to_json(schema: SchemaRecord) -> dict[str, Any]:
     }
 
 
-def _schema_from_json(value: Mapping[str, Any]) -> SchemaRecord:
+def schema_from_json(value: Mapping[str, Any]) -> SchemaRecord:
+    """Return the schema of a checked JSON object."""
     return SchemaRecord(
         schema_bytes=base64.b64decode(value["schema"]),
         created_by=value["created_by"],
@@ -459,7 +461,7 @@ class Snapshot:
                 "writer": self.writer,
                 "source": {"root": self.root, "kind": self.kind},
                 "options": self.options.to_json(),
-                "schemas": [_schema_to_json(schema) for schema in self.schemas],
+                "schemas": [schema_to_json(schema) for schema in self.schemas],
                 "parts": [
                     {"part": part.name, "tables": {name: t.to_json() for name, t in part.tables.items()}}
                     for part in self.parts
@@ -499,7 +501,7 @@ class Snapshot:
             root=value["source"]["root"],
             kind=value["source"]["kind"],
             options=BuildOptions.from_json(value["options"]),
-            schemas=tuple(_schema_from_json(entry) for entry in value["schemas"]),
+            schemas=tuple(schema_from_json(entry) for entry in value["schemas"]),
             parts=tuple(
                 Part(
                     name=part["part"],

@@ -32,9 +32,9 @@ from pqindex.errors import (
     UsageError,
 )
 from pqindex.format import MANIFEST_KEY, NOTES_KEY, TABLE_KEY, VERSION_KEY, manifest_schema, table_metadata
-from pqindex.places import Places, SourceFiles
+from pqindex.places import Places, SourceFiles, empty_columns
 from pqindex.query import Asked
-from pqindex.readplan import check_file, empty_columns
+from pqindex.readplan import check_file
 from pqindex.sql import refuse_for_pin
 
 _SAFE_INTEGER = 2**53

@@ -139,3 +139,8 @@ def expand_ranges(starts: Int64Array, stops: Int64Array) -> Int64Array:
     total = int(ends[-1]) if len(ends) else 0
     offsets: Int64Array = np.repeat(starts - (ends - lengths), lengths)
     return offsets + np.arange(total, dtype=np.int64)
+
+
+def empty_columns(n_rows: int) -> pa.Table:
+    """Return a table of no columns and `n_rows` rows."""
+    return pa.table({"": pa.nulls(n_rows)}).select([])

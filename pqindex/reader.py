@@ -26,7 +26,8 @@ from pqindex.footer import (
     read_row_range,
 )
 from pqindex.lru import LRU
-from pqindex.readplan import ReadPlan, open_plan, share
+from pqindex.planfile import open_plan, share
+from pqindex.readplan import ReadPlan
 
 GROUP_CACHE_BYTES = 64 << 20
 """Decoded row groups that hold several sequences are kept up to this size in each process."""

@@ -1,17 +1,12 @@
 """The read plan: everything that a reader needs for a selection and a projection, resolved once, in the parent.
 
 Resolving checks that every source file is still the one that was indexed, finds the projected columns in each file's
-schema, and lays the byte places of the column chunks out in parallel arrays. A plan goes to other processes as the
-name of a memory-mapped file in a cache folder, so that all of them share its memory; a process that finds the file
-gone resolves again.
+schema, and lays the byte places of the column chunks, and of pages where they are known, out in parallel arrays.
 """
 
 from __future__ import annotations
 
-import base64
 import difflib
-import json
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -43,8 +38,6 @@ PAGE_FACTS = ("offset", "length", "first_row")
 """What a read needs to know of a page; see `footer.PagePlaces`."""
 
 STALENESS = ("error", "warn", "ignore")
-_HEADER_KEY = b"pqindex.read_plan"
-_MAX_CACHED_PLANS = 64
 
 Int64Array = npt.NDArray[np.int64]
 FileFootprint = tuple[int, int, int, int]
@@ -526,135 +519,3 @@ def _plan_digest(selection_digest: str, schema: pa.Schema, files: SourceFiles, f
     )
     digest.add_integers("footprints", footprints)
     return digest.hexdigest()
-
-
-# -- sharing --------------------------------------------------------------------------------------------------
-
-
-def plan_path(digest: str) -> str:
-    """Return where the plan of this digest is shared on this machine."""
-    return os.path.join(storage.cache_folder("plans"), f"{digest}.arrow")
-
-
-def share(plan: ReadPlan) -> str:
-    """Write a plan where other processes of this user find it, once, and return the path."""
-    path = plan_path(plan.digest)
-    if storage.size_of(path) is None:
-        storage.keep_newest(os.path.dirname(path), _MAX_CACHED_PLANS - 1)
-        with storage.writing(path, overwrite=True) as file:
-            _write(plan, file)
-    return path
-
-
-def open_plan(path: str, origin: tuple[Callable[..., ReadPlan], tuple[Any, ...]] | None = None) -> ReadPlan:
-    """Map a shared plan; where it is gone, resolve it again.
-
-    Raises
-    ------
-    NotFoundError
-        If it is gone and cannot be resolved again.
-    """
-    if storage.size_of(path) is not None:
-        return _read(path, origin)
-    if origin is None:
-        raise NotFoundError(
-            f"the read plan is gone from the cache: {path}",
-            hint="pin the selection and make the dataset from the manifest",
-            path=path,
-        )
-    function, arguments = origin
-    return function(*arguments)
-
-
-_ARRAYS = (
-    "row_counts",
-    "segment_stops",
-    "group_of_segment",
-    "row_start",
-    "row_stop",
-    "group_n_rows",
-    "chunk_stops",
-    "page_stops",
-    "schema_of_file",
-    "group_file",
-    "group_row_group",
-)
-
-
-def _write(plan: ReadPlan, file: Any) -> None:
-    """Write a plan as one Arrow IPC batch of one row, a list column an array, so that a mapping copies nothing."""
-    header = {
-        "digest": plan.digest,
-        "selection_digest": plan.selection_digest,
-        "root": plan.root,
-        "staleness": plan.staleness,
-        "schema": base64.b64encode(plan.schema.serialize()).decode(),
-        "schemas": [
-            [
-                base64.b64encode(record.schema_bytes).decode(),
-                record.created_by,
-                None
-                if record.column_orders_bytes is None
-                else base64.b64encode(record.column_orders_bytes).decode(),
-                None if record.arrow_schema is None else base64.b64encode(record.arrow_schema).decode(),
-            ]
-            for record in plan.schemas
-        ],
-    }
-    arrays: dict[str, pa.Array] = {name: pa.array(getattr(plan, name)) for name in _ARRAYS}
-    arrays["footprints"] = pa.array(plan.footprints.ravel())
-    arrays["paths"] = plan.paths
-    arrays["seq_ids"] = plan.seq_ids
-    arrays.update({f"chunks.{name}": pa.array(values) for name, values in plan.chunks.items()})
-    arrays.update({f"pages.{name}": pa.array(values) for name, values in plan.pages.items()})
-    for i, column in enumerate(plan.extra.columns):
-        arrays[f"extra.{i}.{plan.extra.column_names[i]}"] = column.combine_chunks()
-    lists = {
-        name: pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
-        for name, values in arrays.items()
-    }
-    batch = pa.RecordBatch.from_arrays(list(lists.values()), names=list(lists))
-    schema = batch.schema.with_metadata({_HEADER_KEY: json.dumps(header).encode()})
-    with pa.ipc.new_file(file, schema) as writer:
-        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-
-
-def _read(path: str, origin: tuple[Callable[..., ReadPlan], tuple[Any, ...]] | None) -> ReadPlan:
-    batch = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
-    header = json.loads(batch.schema.metadata[_HEADER_KEY])
-    arrays = {name: column.values for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-    numpy_arrays = {name: arrays[name].to_numpy(zero_copy_only=True) for name in _ARRAYS}
-    extra = {name.split(".", 2)[2]: values for name, values in arrays.items() if name.startswith("extra.")}
-
-    def decoded(text: str | None) -> bytes | None:
-        return None if text is None else base64.b64decode(text)
-
-    return ReadPlan(
-        digest=header["digest"],
-        selection_digest=header["selection_digest"],
-        root=header["root"],
-        staleness=header["staleness"],
-        schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(header["schema"]))),
-        schemas=tuple(
-            SchemaRecord(
-                schema_bytes=base64.b64decode(schema),
-                created_by=created_by,
-                column_orders_bytes=decoded(orders),
-                arrow_schema=decoded(arrow),
-            )
-            for schema, created_by, orders, arrow in header["schemas"]
-        ),
-        paths=arrays["paths"],
-        seq_ids=arrays["seq_ids"],
-        footprints=arrays["footprints"].to_numpy(zero_copy_only=True).reshape(-1, 4),
-        chunks={name: arrays[f"chunks.{name}"].to_numpy(zero_copy_only=True) for name in PLACE_FACTS},
-        pages={name: arrays[f"pages.{name}"].to_numpy(zero_copy_only=True) for name in PAGE_FACTS},
-        extra=pa.table(extra) if extra else empty_columns(len(arrays["seq_ids"])),
-        origin=origin,
-        **numpy_arrays,
-    )
-
-
-def empty_columns(n_rows: int) -> pa.Table:
-    """Return a table of no columns and `n_rows` rows."""
-    return pa.table({"": pa.nulls(n_rows)}).select([])

@@ -119,6 +119,25 @@ def read_group(
             for start, length in zip(starts, lengths, strict=True)
         ]
     ranges, positions = coalesce(starts, reach, max_gap=max_gap)
+    parts = read_exactly(read_ranges, ranges, file=file, row_group=row_group)
+    footer = projection.footer(
+        n_rows=n_rows,
+        start=[position + len(MAGIC) for position in positions],
+        length=lengths,
+        num_values=num_values,
+        codec=codecs,
+    )
+    return projection.decode([MAGIC, *parts, footer], file=file, row_group=row_group, n_rows=n_rows)
+
+
+def read_exactly(
+    read_ranges: Callable[[list[tuple[int, int]]], Sequence[bytes | memoryview]],
+    ranges: list[tuple[int, int]],
+    *,
+    file: str,
+    row_group: int,
+) -> Sequence[bytes | memoryview]:
+    """Return the bytes of some ranges; a range that comes short is a SourceChangedError."""
     parts = read_ranges(ranges)
     for (offset, length), part in zip(ranges, parts, strict=True):
         if len(part) != length:
@@ -131,14 +150,7 @@ def read_group(
                 expected=length,
                 found=len(part),
             )
-    footer = projection.footer(
-        n_rows=n_rows,
-        start=[position + len(MAGIC) for position in positions],
-        length=lengths,
-        num_values=num_values,
-        codec=codecs,
-    )
-    return projection.decode([MAGIC, *parts, footer], file=file, row_group=row_group, n_rows=n_rows)
+    return parts
 
 
 def coalesce(

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pqindex.errors import SourceChangedError
 from pqindex.footer.paging import PagePlaces
-from pqindex.footer.reading import ChunkPlaces, coalesce
+from pqindex.footer.reading import ChunkPlaces, coalesce, read_exactly
 from pqindex.footer.synthetic import MAGIC, Projection, SchemaRecord
 
 if TYPE_CHECKING:
@@ -144,16 +143,7 @@ def read_row_range(
     """
     spans = [span for part in wanted.parts for span in part.spans]
     ranges, positions = coalesce([start for start, _ in spans], [length for _, length in spans])
-    buffers = read_ranges(ranges)
-    for (offset, length), buffer in zip(ranges, buffers, strict=True):
-        if len(buffer) != length:
-            raise SourceChangedError(
-                f"source file is shorter than when it was indexed: {file}, row group {row_group}; expected {length} "
-                f"bytes at {offset}, found {len(buffer)}",
-                hint="restore the file, or build the index again",
-                file=file,
-                row_group=row_group,
-            )
+    buffers = read_exactly(read_ranges, ranges, file=file, row_group=row_group)
     columns: dict[int, pa.ChunkedArray] = {}
     at = 0
     for part in wanted.parts:

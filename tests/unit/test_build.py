@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pqindex
+from pqindex import workers
 from pqindex.errors import (
     BadFileError,
     ColumnMissingError,
@@ -29,9 +30,6 @@ from pqindex.errors import (
     UsageError,
 )
 from pqindex.scan import ScanBatch, ScanOptions, scan_files
-
-# `pqindex.build` is the function; this is the module.
-build = importlib.import_module("pqindex.build")
 
 Groups = Sequence[Sequence[Any]]
 
@@ -561,7 +559,7 @@ def test_a_process_that_dies_names_the_file_case_38(
 ) -> None:
     """A death that no `except` sees, as a library's fault or the kernel's memory killer bring it."""
     source = data({f"{i:02}.parquet": [rows(i, 2)] for i in range(11, 15)})
-    monkeypatch.setattr(build, "_scan_batch", _dying_scan)
+    monkeypatch.setattr(workers, "_scan_batch", _dying_scan)
     with pytest.raises(BadFileError, match=r"1 of 4 files .*ended the process.*: 13.parquet"):
         pqindex.build(source, workers=2)
     index = pqindex.build(source, workers=2, on_bad_file="skip")
@@ -583,8 +581,8 @@ def test_large_sources_get_processes_by_themselves(
 ) -> None:
     source = data({f"{i:02}.parquet": [rows(i, 2)] for i in range(40)})
     alone = pqindex.build(source, workers=1)
-    monkeypatch.setattr(build, "PROBE_S", 0.0)
-    monkeypatch.setattr(build, "WORTH_PROCESSES_S", 0.0)
-    monkeypatch.setattr(build, "_n_cores", lambda: 2)
+    monkeypatch.setattr(workers, "PROBE_S", 0.0)
+    monkeypatch.setattr(workers, "WORTH_PROCESSES_S", 0.0)
+    monkeypatch.setattr(importlib.import_module("pqindex.build"), "n_cores", lambda: 2)
     helped = pqindex.build(source, index=source.parent / "helped.pqindex")
     assert helped.content_digest == alone.content_digest
