@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from pqindex.errors import ProcessBoundaryError
-from pqindex.sql import LockedDatabase, check_query, run_selection
+from pqindex.sql import LockedDatabase, check_query
 
 INDEX = pa.table({"seq_id": [5, 3, 4], "seq_no": [0, 1, 2]})
 SQL = "SELECT seq_id FROM index ORDER BY seq_id"
@@ -109,25 +110,50 @@ def test_a_child_may_forget_what_it_inherited() -> None:
     )
 
 
-def work(kind: str, queue: multiprocessing.Queue[object]) -> None:
+WORKER = """
+import multiprocessing
+import sys
+
+import pyarrow as pa
+
+from pqindex.sql import LockedDatabase, check_query, run_selection
+
+INDEX = pa.table({"seq_id": [5, 4, 3], "seq_no": [0, 1, 2]})
+SQL = "SELECT seq_id FROM index ORDER BY seq_id"
+
+
+def answer():
     with LockedDatabase({"index": INDEX}) as database:
         query = check_query(SQL, relations=database.schemas)
-        queue.put((kind, run_selection(database, query).column("seq_id").to_pylist()))
+        return run_selection(database, query).column("seq_id").to_pylist()
+
+
+def work(queue):
+    queue.put(answer())
+
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    mine = answer()
+    queue = context.Queue()
+    worker = context.Process(target=work, args=(queue,))
+    worker.start()
+    print(queue.get(timeout=60) == mine == [3, 4, 5])
+    worker.join(60)
+    sys.exit(worker.exitcode)
+"""
 
 
 @pytest.mark.parametrize("kind", ["fork", "spawn", "forkserver"])
-def test_case_63_workers_of_every_kind(kind: str) -> None:
+def test_case_63_workers_of_every_kind(kind: str, tmp_path: Path) -> None:
     if kind not in multiprocessing.get_all_start_methods():
         pytest.skip(f"no {kind} here")
-    context = multiprocessing.get_context(kind)
-    with LockedDatabase({"index": INDEX}) as database:
-        database.execute(check_query(SQL, relations=database.schemas))
-        queue = context.Queue()
-        worker = context.Process(target=work, args=(kind, queue))
-        worker.start()
-        assert queue.get(timeout=60) == (kind, [3, 4, 5])
-        worker.join(60)
-        assert worker.exitcode == 0
+    script = tmp_path / "script.py"
+    script.write_text(WORKER, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script), kind], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr
 
 
 def test_a_use_after_the_pid_changed_raises(monkeypatch: pytest.MonkeyPatch) -> None:

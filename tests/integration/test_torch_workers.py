@@ -129,9 +129,10 @@ def test_T24_workers_draw_different_random_numbers_and_the_order_does_not_hang_o
 def test_options_of_collate_by_partial_go_to_spawned_workers(dataset, selection):
     collate = partial(collate_padded, padding_value=-1, side="left", multiple_of=8)
     made = loader(dataset, selection, 1, multiprocessing_context="spawn", collate_fn=collate)
-    batch = next(iter(made))
-    assert batch["x"].shape[1] == 8
-    assert (batch["x"][~batch["mask"]] == -1).all()
+    # All of them: a spawned worker that is stopped in the middle of a batch may abort inside torch.
+    for batch in made:
+        assert batch["x"].shape[1] == 8
+        assert (batch["x"][~batch["mask"]] == -1).all()
 
 
 def test_L12_an_error_in_a_worker_reaches_the_loop_with_its_type_and_facts(selection, tmp_path):
