@@ -88,6 +88,7 @@ class _Process:
         self.files: LRU[int, storage.SourceFile] = LRU(max_items=max_open_files)
         self.groups: LRU[int, pa.Table] = LRU(max_bytes=group_cache_bytes, size_of=lambda table: table.nbytes)
         self.projections: dict[int, Projection] = {}
+        self.conform: dict[int, bool] = {}
         self.spent: LRU[int, int] = LRU(max_items=MAX_REMEMBERED_GROUPS)
         self.counters = _Counters()
 
@@ -330,7 +331,7 @@ class Reader:
             row_group=int(plan.group_row_group[group]),
         )
         process.counters.count("page_reads")
-        return self._conform(table, table.num_rows)
+        return self._conform(process, schema_no, table, table.num_rows)
 
     def _read_group(self, process: _Process, group: int) -> pa.Table:
         """Return a row group's projected columns, in the asked order and with the types of the schema."""
@@ -340,7 +341,7 @@ class Reader:
         chunks = slice(int(plan.chunk_stops[group]), int(plan.chunk_stops[group + 1]))
         projection = self._projection(process, schema_no)
         if chunks.start == chunks.stop:
-            return self._conform(None, int(plan.group_n_rows[group]))
+            return self._conform(process, schema_no, None, int(plan.group_n_rows[group]))
         table = read_group(
             projection,
             self._places(chunks),
@@ -351,7 +352,7 @@ class Reader:
             row_group=int(plan.group_row_group[group]),
         )
         process.counters.count("groups")
-        return self._conform(table, table.num_rows)
+        return self._conform(process, schema_no, table, table.num_rows)
 
     def _projection(self, process: _Process, schema_no: int) -> Projection:
         projection = process.projections.get(schema_no)
@@ -360,10 +361,15 @@ class Reader:
             process.projections[schema_no] = projection
         return projection
 
-    def _conform(self, table: pa.Table | None, n_rows: int) -> pa.Table:
+    def _conform(self, process: _Process, schema_no: int, table: pa.Table | None, n_rows: int) -> pa.Table:
+        """Return what was read of a file in the asked order, with the types that all files fit in."""
         schema = self._plan.schema
-        if table is not None and table.schema.equals(schema):
-            return table
+        if table is not None:
+            is_conform = process.conform.get(schema_no)
+            if is_conform is None:
+                is_conform = process.conform[schema_no] = bool(table.schema.equals(schema))
+            if is_conform:
+                return table
         names = [] if table is None else table.column_names
         columns = [
             pa.nulls(n_rows, f.type)
