@@ -287,9 +287,7 @@ def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:
         order_faults=[place for batch in batches for place in batch.order_faults],
         skipped=[skipped for batch in batches for skipped in batch.skipped],
         notes=notes,
-        n_groups_proved=sum(batch.n_groups_proved for batch in batches),
         n_key_reads=sum(batch.n_key_reads for batch in batches),
-        n_bytes_read=sum(batch.n_bytes_read for batch in batches),
     )
 
 

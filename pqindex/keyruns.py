@@ -143,8 +143,8 @@ class FileRuns:
     null_runs, n_null_rows
         Rows without a key, which are in no run.
     order_faults : list of Place
-    n_groups_proved, n_key_reads, n_bytes_read : int
-        Row groups whose key bounds prove, row groups whose key column was read, and the bytes of all reads.
+    n_key_reads : int
+        Row groups whose key column was read, since bounds do not prove one key.
     """
 
     row_group: npt.NDArray[np.int32]
@@ -157,9 +157,7 @@ class FileRuns:
     null_runs: list[Place] = field(default_factory=list)
     n_null_rows: int = 0
     order_faults: list[Place] = field(default_factory=list)
-    n_groups_proved: int = 0
     n_key_reads: int = 0
-    n_bytes_read: int = 0
 
 
 def find_runs(
@@ -202,9 +200,7 @@ def find_runs(
         elif meta.group_n_rows[group]:
             collector.add_read(group)
         group = stop
-    runs = collector.result(pa.null() if order is None else order.arrow_type)
-    runs.n_groups_proved = int(proved.sum())
-    return runs
+    return collector.result(pa.null() if order is None else order.arrow_type)
 
 
 def _proved_by_bounds(meta: FileMetadata, key: FlatColumn, found: Bounds) -> npt.NDArray[np.bool_]:
@@ -242,7 +238,6 @@ class _Collector:
         self._n_null_rows = 0
         self._order_faults: list[Place] = []
         self._n_key_reads = 0
-        self._n_bytes_read = 0
 
     def add_proved(self, first: int, stop: int, key_bounds: Bounds, order_bounds: Bounds | None) -> None:
         """Add the row groups [first, stop), each proved to have one key, at once."""
@@ -302,7 +297,6 @@ class _Collector:
             n_null_rows=self._n_null_rows,
             order_faults=self._order_faults,
             n_key_reads=self._n_key_reads,
-            n_bytes_read=self._n_bytes_read,
         )
 
     def _add(
@@ -371,17 +365,13 @@ class _Collector:
         table = read_group(
             projection,
             ChunkPlaces.from_metadata(self._meta, group, projection.leaf_indices),
-            self._read_ranges,
+            self._file.read_ranges,
             n_rows=int(self._meta.group_n_rows[group]),
             file_size=self._file.facts.size_bytes,
             file=self._meta.file,
             row_group=group,
         )
         return [plain_array(table.column(fields.index(column.field))) for column in columns]
-
-    def _read_ranges(self, ranges: list[tuple[int, int]]) -> list[bytes]:
-        self._n_bytes_read += sum(length for _, length in ranges)
-        return self._file.read_ranges(ranges)
 
 
 def run_bounds(keys: pa.Array) -> tuple[Int64Array, Int64Array]:

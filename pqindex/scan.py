@@ -97,8 +97,8 @@ class ScanBatch:
         Rows without a key; places where the order column does not increase.
     skipped : list of Skipped
     notes : list of str
-    n_groups_proved, n_key_reads, n_bytes_read : int
-        Row groups whose key bounds prove, row groups whose key column was read, and the bytes of all reads.
+    n_key_reads : int
+        Row groups whose key column was read, since bounds do not prove one key.
     """
 
     files: pa.Table
@@ -114,9 +114,7 @@ class ScanBatch:
     order_faults: list[Place] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    n_groups_proved: int = 0
     n_key_reads: int = 0
-    n_bytes_read: int = 0
 
     @property
     def n_files(self) -> int:
@@ -324,9 +322,7 @@ def _batch(
         order_faults=[place for scan in scanned for place in scan.runs.order_faults],
         skipped=skipped,
         notes=notes,
-        n_groups_proved=sum(scan.runs.n_groups_proved for scan in scanned),
         n_key_reads=sum(scan.runs.n_key_reads for scan in scanned),
-        n_bytes_read=sum(scan.runs.n_bytes_read for scan in scanned),
     )
 
 
