@@ -232,6 +232,8 @@ def chunk_source(sidecar: Sidecar, files: SourceFiles) -> ChunkSource:
 
     def pages(file_no: Any, row_group: Any) -> KnownPages:
         table = sidecar.pages
+        if not table.num_rows:
+            return KnownPages.none()
         there = base[table.column("file_id").to_numpy()] + table.column("row_group").to_numpy()
         group = pc.index_in(pa.array(there), value_set=pa.array(rows(file_no, row_group)))
         chosen = table.filter(group.is_valid())

@@ -2,35 +2,64 @@
 
 from __future__ import annotations
 
-import errno
+import operator
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Protocol, Self
+from functools import partial
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple, Protocol, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pqindex import storage
-from pqindex.errors import SelectionIndexError, SourceChangedError, SourceError, UsageError
+from pqindex.errors import SelectionIndexError, UsageError
 from pqindex.footer import (
+    Block,
     ChunkPlaces,
+    Fetched,
     PagePlaces,
     Projection,
     RowRange,
+    batches,
+    decode_blocks,
+    fetch,
+    join_parts,
     plan_row_range,
-    read_group,
-    read_row_range,
+    row_range_blocks,
+    whole_group,
 )
+from pqindex.handles import Counters, Handles
 from pqindex.lru import LRU
 from pqindex.planfile import open_plan, share
-from pqindex.readplan import ReadPlan
+from pqindex.readplan import PLACE_FACTS, ReadPlan
 
 GROUP_CACHE_BYTES = 64 << 20
 """Decoded row groups that hold several sequences are kept up to this size in each process."""
+
+MAX_FETCH_BYTES = 64 << 20
+"""A read of many sequences has so many bytes of files in memory at a time, or one row group."""
+
+MAX_REMEMBERED_GROUPS = 4096
+"""Of so many row groups a process remembers how many bytes of their pages it has read."""
+
+COUNTERS = (
+    "reads",
+    "groups",
+    "page_reads",
+    "decodes",
+    "ranges",
+    "bytes",
+    "opens",
+    "fallback_no_pages",
+    "fallback_old_writer",
+    "fallback_group_is_cheaper",
+)
+
+RowRequest = tuple[SupportsIndex, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,54 +80,62 @@ class Source(Protocol):
         ...
 
 
-MAX_REMEMBERED_GROUPS = 4096
-"""Of so many row groups a process remembers how many bytes of their pages it has read."""
+class _Piece(NamedTuple):
+    """Rows of one row group that were asked for."""
 
-COUNTERS = (
-    "reads",
-    "groups",
-    "page_reads",
-    "ranges",
-    "bytes",
-    "opens",
-    "fallback_no_pages",
-    "fallback_old_writer",
-    "fallback_group_is_cheaper",
-)
+    group: int
+    row_start: int
+    row_stop: int
 
 
-class _Counters:
-    """What was read so far, by name; thread-safe."""
+class _Job(NamedTuple):
+    """What is read of one row group, and which pieces it is for.
 
-    def __init__(self) -> None:
-        self.values = dict.fromkeys(COUNTERS, 0)
-        self._lock = threading.Lock()
+    `ranges` are page ranges, each of as many blocks as it has parts; without any, the one block is the whole group.
+    """
 
-    def count(self, name: str, n: int = 1) -> None:
-        """Add to one counter."""
-        with self._lock:
-            self.values[name] += n
+    group: int
+    pieces: list[int]
+    blocks: list[Block]
+    ranges: list[RowRange]
 
 
 class _Process:
-    """What belongs to one process: open files, decoded groups, projections, counters."""
+    """What belongs to one process: open files, decoded groups, projections, counters, threads."""
 
-    def __init__(self, max_open_files: int, group_cache_bytes: int) -> None:
+    def __init__(self, plan: ReadPlan, max_open_files: int, group_cache_bytes: int, threads: int) -> None:
         self.pid = os.getpid()
-        self.files: LRU[int, storage.SourceFile] = LRU(max_items=max_open_files)
+        self.counters = Counters(COUNTERS)
+        self.handles = Handles(plan, max_open_files, self.counters)
         self.groups: LRU[int, pa.Table] = LRU(max_bytes=group_cache_bytes, size_of=lambda table: table.nbytes)
         self.projections: dict[int, Projection] = {}
         self.conform: dict[int, bool] = {}
         self.spent: LRU[int, int] = LRU(max_items=MAX_REMEMBERED_GROUPS)
-        self.counters = _Counters()
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def map(self, function: Any, values: Sequence[Any]) -> Iterator[Any]:
+        """Apply a function to each value, in threads if there are any."""
+        if self._threads == 1 or len(values) < 2:
+            return map(function, values)
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="pqindex-read")
+        return self._pool.map(function, values)
+
+    def close(self) -> None:
+        """Let the threads end."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
 
 
 class Reader:
     """Random access to the sequences of a selection or manifest, as Arrow tables.
 
-    Every read costs the bytes of the projected column chunks of the row groups that hold the sequence; no footer is
-    read after construction. Row groups that hold several sequences are kept decoded, bounded in bytes, so that
-    neighbours are cheap.
+    Every read costs the bytes of the projected column chunks, or of their pages, that hold the rows; no footer is
+    read after construction. Row groups that hold several sequences are kept decoded once their pages have cost as
+    much, bounded in bytes, so that neighbours are cheap.
 
     Thread-safe. Picklable to a few kilobytes: another process maps the same read plan and opens its own files, and
     so does a forked child.
@@ -114,6 +151,9 @@ class Reader:
         What to do where a source file is not the one that was indexed.
     group_cache_bytes : int
         How many bytes of decoded row groups each process keeps.
+    threads : int
+        How many threads a read of several sequences uses, to fetch and to decode. Worth it where the store is slow
+        or nothing else runs on the other cores.
 
     Raises
     ------
@@ -121,6 +161,8 @@ class Reader:
         If a source file was changed, replaced, truncated or removed.
     ColumnMissingError, ColumnTypeError
         If a column cannot be read.
+    BadFileError, UnsupportedFileError
+        If a chunk has a place that makes no sense, is encrypted, or has an unknown codec.
     UsageError
         If an argument makes no sense.
     """
@@ -133,20 +175,26 @@ class Reader:
         max_open_files: int = 128,
         staleness: str = "error",
         group_cache_bytes: int = GROUP_CACHE_BYTES,
+        threads: int = 1,
     ) -> None:
-        checked_count("max_open_files", max_open_files, at_least=1)
         if isinstance(columns, str):
             raise UsageError(f"columns: expected a list of names, found the text {columns!r}")
-        checked_count("group_cache_bytes", group_cache_bytes, at_least=0)
-        self._max_open_files = max_open_files
-        self._group_cache_bytes = group_cache_bytes
-        self._plan = source.read_plan(columns, staleness=staleness)
-        self._process = _Process(max_open_files, group_cache_bytes)
+        self._options = {
+            "max_open_files": checked_count("max_open_files", max_open_files, at_least=1),
+            "group_cache_bytes": checked_count("group_cache_bytes", group_cache_bytes, at_least=0),
+            "threads": checked_count("threads", threads, at_least=1),
+        }
+        self._set_plan(source.read_plan(columns, staleness=staleness))
 
     # -- what is read -------------------------------------------------------------------------------------
 
+    def _set_plan(self, plan: ReadPlan) -> None:
+        self._plan = plan
+        self._chunks = tuple(plan.chunks[name] for name in PLACE_FACTS)
+        self._process = _Process(plan, **self._options)
+
     def __len__(self) -> int:
-        return len(self._plan.seq_ids)
+        return len(self._plan.row_counts)
 
     @property
     def schema(self) -> pa.Schema:
@@ -175,27 +223,56 @@ class Reader:
 
     # -- reading ------------------------------------------------------------------------------------------
 
-    def __getitem__(self, position: int) -> pa.Table:
+    def __getitem__(self, position: SupportsIndex) -> pa.Table:
         """Return the rows of one sequence; negative positions count from the end."""
+        plan = self._plan
         number = self._position(position)
         process = self._own_process()
-        process.counters.count("reads")
-        segments = range(int(self._plan.segment_stops[number]), int(self._plan.segment_stops[number + 1]))
-        tables = [self._segment(process, segment) for segment in segments]
-        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+        first, stop = plan.segment_stops[number : number + 2].tolist()
+        if stop - first == 1:
+            group = int(plan.group_of_segment[first])
+            if plan.row_stop[first] - plan.row_start[first] == plan.group_n_rows[group]:
+                return self._read_whole(process, group)
+        return self.read_rows([(number, 0, int(plan.row_counts[number]))])[0]
 
-    def read(self, positions: Sequence[int]) -> list[pa.Table]:
-        """Return the rows of several sequences in the asked order; files are read in the order of their bytes."""
-        numbers = np.array([self._position(position) for position in positions], np.int64)
-        tables: list[pa.Table | None] = [None] * len(numbers)
-        if not len(numbers):
-            return []
-        first_groups = self._plan.group_of_segment[self._plan.segment_stops[numbers]]
-        for at in np.argsort(first_groups, kind="stable"):
-            tables[at] = self[int(numbers[at])]
-        return [table for table in tables if table is not None]
+    def read(self, positions: Iterable[SupportsIndex]) -> list[pa.Table]:
+        """Return the rows of several sequences in the asked order.
 
-    def segments(self, position: int) -> list[Segment]:
+        Each byte is read once, in the order of the files, and what has one schema is decoded from one buffer. A
+        table of a row group that several sequences share is a view of the rows of all of them.
+        """
+        counts = self._plan.row_counts
+        numbers = [self._position(position) for position in positions]
+        return self.read_rows([(number, 0, int(counts[number])) for number in numbers])
+
+    def read_rows(self, requests: Iterable[RowRequest]) -> list[pa.Table]:
+        """Return some rows of each of several sequences in the asked order.
+
+        Of a row group whose page places are known, only the pages that hold the rows are read, until reading all of
+        it and keeping it would have been cheaper.
+
+        Parameters
+        ----------
+        requests : iterable of (position, row_start, row_stop)
+            Half-open rows, counted from the start of the sequence.
+
+        Raises
+        ------
+        SelectionIndexError
+            If a position lies outside the selection, or rows outside their sequence.
+        """
+        process = self._own_process()
+        pieces: list[_Piece] = []
+        counts: list[int] = []
+        for position, row_start, row_stop in requests:
+            own = self._pieces(self._position(position), row_start, row_stop)
+            counts.append(len(own))
+            pieces += own
+        process.counters.count(reads=len(counts))
+        tables = iter(self._read_pieces(process, pieces))
+        return [self._joined([next(tables) for _ in range(count)]) for count in counts]
+
+    def segments(self, position: SupportsIndex) -> list[Segment]:
         """Return where the rows of one sequence lie, in the order of its rows."""
         plan = self._plan
         number = self._position(position)
@@ -215,24 +292,26 @@ class Reader:
     def stats(self) -> dict[str, int]:
         """Return what this process has read so far, by name.
 
-        ``reads``: sequences. ``groups``: row groups decoded whole. ``page_reads``: parts of row groups read through
-        their pages. ``ranges`` and ``bytes``: asked of the files. ``opens`` and ``open_files``; ``footer_reads``,
-        always 0. ``handle_hits``, ``group_cache_hits``, ``group_cache_bytes``. ``fallback_...``: why a part of a row
-        group was not read through pages (none are known; an old writer's chunks; the whole group is cheaper by now).
+        ``reads``: sequences. ``groups``: row groups decoded whole. ``page_reads``: ranges of rows read through their
+        pages. ``decodes``: buffers given to PyArrow. ``ranges`` and ``bytes``: asked of the files. ``opens`` and
+        ``open_files``; ``footer_reads``, always 0. ``handle_hits``, ``group_cache_hits``, ``group_cache_bytes``.
+        ``fallback_...``: why a part of a row group was not read through pages (none are known; an old writer's
+        chunks; the whole group is cheaper by now).
         """
         process = self._own_process()
         return {
             **process.counters.values,
             "footer_reads": 0,
-            "open_files": len(process.files),
-            "handle_hits": process.files.hits,
+            "open_files": len(process.handles),
+            "handle_hits": process.handles.hits,
             "group_cache_hits": process.groups.hits,
             "group_cache_bytes": process.groups.n_bytes,
         }
 
     def close(self) -> None:
         """Close the open files and forget decoded row groups; a later read opens them again."""
-        self._process = _Process(self._max_open_files, self._group_cache_bytes)
+        self._process.close()
+        self._process = _Process(self._plan, **self._options)
 
     def __enter__(self) -> Self:
         return self
@@ -240,42 +319,185 @@ class Reader:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    # -- one segment --------------------------------------------------------------------------------------
+    # -- which rows ---------------------------------------------------------------------------------------
 
-    def _position(self, position: int) -> int:
+    def _position(self, position: SupportsIndex) -> int:
         n = len(self)
-        number = position + n if position < 0 else position
+        number = operator.index(position)
+        if number < 0:
+            number += n
         if not 0 <= number < n:
             raise SelectionIndexError(
                 f"position {position} lies outside the selection of {n} sequences",
                 position=position,
                 expected=n,
             )
-        return int(number)
+        return number
 
     def _own_process(self) -> _Process:
         """Return what belongs to this process; a forked child never uses its parent's."""
         if self._process.pid != os.getpid():
-            self._process = _Process(self._max_open_files, self._group_cache_bytes)
+            self._process = _Process(self._plan, **self._options)
         return self._process
 
-    def _segment(self, process: _Process, segment: int) -> pa.Table:
+    def _pieces(self, number: int, row_start: int, row_stop: int) -> list[_Piece]:
+        """Return the parts of row groups that hold some rows of a sequence, in their order."""
         plan = self._plan
-        group = int(plan.group_of_segment[segment])
-        start, stop = int(plan.row_start[segment]), int(plan.row_stop[segment])
-        is_whole = stop - start == int(plan.group_n_rows[group])
-        if is_whole:
-            return self._read_group(process, group)
-        table = process.groups.get(group)
-        if table is None:
-            wanted = self._cheaper_row_range(process, group, start, stop)
-            if wanted is not None:
-                return self._read_rows(process, group, wanted)
-            table = process.groups.put(group, self._read_group(process, group))
-        return table.slice(start, stop - start)
+        n_rows = int(plan.row_counts[number])
+        if not 0 <= row_start <= row_stop <= n_rows:
+            raise SelectionIndexError(
+                f"rows [{row_start}, {row_stop}) lie outside sequence {number} of {n_rows} rows",
+                position=number,
+                expected=n_rows,
+                found=(row_start, row_stop),
+            )
+        pieces = []
+        before = 0
+        for segment in range(int(plan.segment_stops[number]), int(plan.segment_stops[number + 1])):
+            start, stop = int(plan.row_start[segment]), int(plan.row_stop[segment])
+            first, last = max(row_start - before, 0), min(row_stop - before, stop - start)
+            if first < last:
+                pieces.append(_Piece(int(plan.group_of_segment[segment]), start + first, start + last))
+            before += stop - start
+        return pieces
 
-    def _cheaper_row_range(self, process: _Process, group: int, start: int, stop: int) -> RowRange | None:
-        """Return the pages to read for some rows of a row group, or None where the whole group is the better read.
+    def _joined(self, tables: list[pa.Table]) -> pa.Table:
+        if len(tables) == 1:
+            return tables[0]
+        return pa.concat_tables(tables) if tables else self._plan.schema.empty_table()
+
+    # -- reading pieces -----------------------------------------------------------------------------------
+
+    def _read_whole(self, process: _Process, group: int) -> pa.Table:
+        """Return all rows of a row group, which are one sequence."""
+        block = self._whole_block(process, group)
+        if block is None:
+            process.counters.count(reads=1)
+            return self._conform(process, group, None, int(self._plan.group_n_rows[group]))
+        (fetched,) = self._fetch(process, int(self._plan.group_file[group]), [block])
+        process.counters.count(reads=1, groups=1, decodes=1)
+        (table,) = decode_blocks([fetched])
+        return self._conform(process, group, table, table.num_rows)
+
+    def _read_pieces(self, process: _Process, pieces: Sequence[_Piece]) -> list[pa.Table]:
+        """Return the rows of each piece; see `read`."""
+        tables: list[pa.Table | None] = [None] * len(pieces)
+        by_group: dict[int, list[int]] = {}
+        for number, piece in enumerate(pieces):
+            by_group.setdefault(piece.group, []).append(number)
+        jobs: list[_Job] = []
+        n_bytes = 0
+        for group in sorted(by_group):  # groups are numbered in the order of files and row groups
+            job = self._job(process, group, by_group[group], pieces, tables)
+            if job is None:
+                continue
+            jobs.append(job)
+            n_bytes += sum(block.n_bytes for block in job.blocks)
+            if n_bytes > MAX_FETCH_BYTES:
+                self._run(process, jobs, pieces, tables)
+                jobs, n_bytes = [], 0
+        self._run(process, jobs, pieces, tables)
+        return [table for table in tables if table is not None]
+
+    def _job(
+        self,
+        process: _Process,
+        group: int,
+        numbers: list[int],
+        pieces: Sequence[_Piece],
+        tables: list[pa.Table | None],
+    ) -> _Job | None:
+        """Return what to read of a row group for some pieces, or None where they are there already."""
+        plan = self._plan
+        n_rows = int(plan.group_n_rows[group])
+        is_shared = any(pieces[i].row_stop - pieces[i].row_start < n_rows for i in numbers)
+        table = process.groups.get(group) if is_shared else None
+        if table is not None:
+            for number in numbers:
+                tables[number] = _rows(table, pieces[number])
+            return None
+        ranges = self._page_ranges(process, group, [pieces[i] for i in numbers]) if is_shared else []
+        if ranges:
+            file_no = int(plan.group_file[group])
+            record = plan.schemas[int(plan.schema_of_file[file_no])]
+            file, row_group = process.handles.path(file_no), int(plan.group_row_group[group])
+            places = self._places(group)
+            blocks = [
+                block
+                for wanted in ranges
+                for block in row_range_blocks(record, places, wanted, file=file, row_group=row_group)
+            ]
+            return _Job(group, numbers, blocks, ranges)
+        block = self._whole_block(process, group)
+        return _Job(group, numbers, [] if block is None else [block], [])
+
+    def _run(
+        self,
+        process: _Process,
+        jobs: Sequence[_Job],
+        pieces: Sequence[_Piece],
+        tables: list[pa.Table | None],
+    ) -> None:
+        """Fetch and decode what some jobs want, and put the rows of their pieces into `tables`."""
+        if not jobs:
+            return
+        files = self._plan.group_file
+        by_file = [
+            (file_no, [block for job in own for block in job.blocks])
+            for file_no, own in groupby(jobs, key=lambda job: int(files[job.group]))
+        ]
+        by_file = [(file_no, blocks) for file_no, blocks in by_file if blocks]
+        found = process.map(lambda one: self._fetch(process, *one), by_file)
+        fetched = [one for many in found for one in many]
+        together = batches(fetched, at_least=self._options["threads"])
+        decoded: list[pa.Table | None] = [None] * len(fetched)
+        results = process.map(decode_blocks, [[fetched[i] for i in batch] for batch in together])
+        for batch, own in zip(together, results, strict=True):
+            for number, table in zip(batch, own, strict=True):
+                decoded[number] = table
+        process.counters.count(
+            groups=sum(1 for job in jobs if not job.ranges and job.blocks),
+            page_reads=sum(len(job.ranges) for job in jobs),
+            decodes=len(together),
+        )
+        rest = iter(decoded)
+        for job in jobs:
+            self._finish(process, job, [next(rest) for _ in job.blocks], pieces, tables)
+
+    def _finish(
+        self,
+        process: _Process,
+        job: _Job,
+        decoded: list[pa.Table],
+        pieces: Sequence[_Piece],
+        tables: list[pa.Table | None],
+    ) -> None:
+        """Give each piece of a job its rows."""
+        n_rows = int(self._plan.group_n_rows[job.group])
+        if not job.ranges:
+            table = self._conform(process, job.group, decoded[0] if decoded else None, n_rows)
+            if any(pieces[i].row_stop - pieces[i].row_start < n_rows for i in job.pieces):
+                table = process.groups.put(job.group, table)
+            for number in job.pieces:
+                tables[number] = _rows(table, pieces[number])
+            return
+        projection = self._projection(process, job.group)
+        at = 0
+        of_range = {}
+        for wanted in job.ranges:
+            of_range[wanted.row_start] = (wanted, decoded[at : at + len(wanted.parts)])
+            at += len(wanted.parts)
+        starts = sorted(of_range)
+        for number in job.pieces:
+            piece = pieces[number]
+            wanted, parts = of_range[max(start for start in starts if start <= piece.row_start)]
+            table = join_parts(projection, wanted, parts, row_start=piece.row_start, row_stop=piece.row_stop)
+            tables[number] = self._conform(process, job.group, table, table.num_rows)
+
+    # -- pages or the whole group -------------------------------------------------------------------------
+
+    def _page_ranges(self, process: _Process, group: int, pieces: Sequence[_Piece]) -> list[RowRange]:
+        """Return the pages to read for some rows of a row group, none where the whole group is the better read.
 
         The whole group is read, and kept, once the pages that were read of it would have paid for it: who asks for
         a few sequences of a group pays for their pages, who asks for its neighbours pays for the group once more at
@@ -285,86 +507,78 @@ class Reader:
         chunks = slice(int(plan.chunk_stops[group]), int(plan.chunk_stops[group + 1]))
         page_stops = plan.page_stops[chunks.start : chunks.stop + 1].tolist()
         if page_stops[0] == page_stops[-1]:
-            process.counters.count("fallback_no_pages")
-            return None
-        places = self._places(chunks)
-        projection = self._projection(process, int(plan.schema_of_file[plan.group_file[group]]))
+            process.counters.count(fallback_no_pages=1)
+            return []
+        projection = self._projection(process, group)
         if projection.padding:
-            process.counters.count("fallback_old_writer")
-            return None
-        wanted = plan_row_range(
+            process.counters.count(fallback_old_writer=1)
+            return []
+        places = self._places(group)
+        plan_range = partial(
+            plan_row_range,
             projection,
             places,
             [self._pages(a, b) for a, b in pairwise(page_stops)],
             n_rows=int(plan.group_n_rows[group]),
-            row_start=start,
-            row_stop=stop,
         )
+        ranges: list[RowRange] = []
+        for piece in sorted(pieces):
+            if ranges and piece.row_start < ranges[-1].covered_stop:  # its first page is read already
+                last = ranges.pop()
+                row_start, row_stop = last.row_start, max(last.row_stop, piece.row_stop)
+            else:
+                row_start, row_stop = piece.row_start, piece.row_stop
+            ranges.append(plan_range(row_start=row_start, row_stop=row_stop))
+        n_bytes = ranges[0].n_dictionary_bytes + sum(r.n_bytes - r.n_dictionary_bytes for r in ranges)
         group_bytes = int(places.length.sum())
-        spent = process.spent.get(group) or 0
-        if spent + wanted.n_bytes > group_bytes and group_bytes <= self._group_cache_bytes:
-            process.counters.count("fallback_group_is_cheaper")
-            return None
-        process.spent.set(group, spent + wanted.n_bytes)
-        return wanted
+        spent = (process.spent.get(group) or 0) + n_bytes
+        if spent > group_bytes and group_bytes <= self._options["group_cache_bytes"]:
+            process.counters.count(fallback_group_is_cheaper=1)
+            return []
+        process.spent.set(group, spent)
+        return ranges
 
-    def _places(self, chunks: slice) -> ChunkPlaces:
-        return ChunkPlaces(**{name: values[chunks] for name, values in self._plan.chunks.items()})
+    def _places(self, group: int) -> ChunkPlaces:
+        chunks = slice(int(self._plan.chunk_stops[group]), int(self._plan.chunk_stops[group + 1]))
+        start, length, num_values, codec = self._chunks
+        return ChunkPlaces(start[chunks], length[chunks], num_values[chunks], codec[chunks])
 
     def _pages(self, first: int, stop: int) -> PagePlaces | None:
         if first == stop:
             return None
         return PagePlaces(**{name: values[first:stop] for name, values in self._plan.pages.items()})
 
-    def _read_rows(self, process: _Process, group: int, wanted: RowRange) -> pa.Table:
-        """Return some rows of a row group through the pages that hold them."""
+    def _whole_block(self, process: _Process, group: int) -> Block | None:
+        """Return the block of a whole row group, or None where its file has none of the columns, or it no rows."""
         plan = self._plan
-        file_no = int(plan.group_file[group])
-        schema_no = int(plan.schema_of_file[file_no])
-        table = read_row_range(
-            plan.schemas[schema_no],
-            self._projection(process, schema_no),
-            self._places(slice(int(plan.chunk_stops[group]), int(plan.chunk_stops[group + 1]))),
-            wanted,
-            self._range_reader(process, file_no),
-            file=plan.paths[file_no].as_py(),
+        n_rows = int(plan.group_n_rows[group])
+        if plan.chunk_stops[group] == plan.chunk_stops[group + 1] or not n_rows:
+            return None
+        return whole_group(
+            self._projection(process, group),
+            self._places(group),
+            n_rows=n_rows,
+            file=process.handles.path(int(plan.group_file[group])),
             row_group=int(plan.group_row_group[group]),
         )
-        process.counters.count("page_reads")
-        return self._conform(process, schema_no, table, table.num_rows)
 
-    def _read_group(self, process: _Process, group: int) -> pa.Table:
-        """Return a row group's projected columns, in the asked order and with the types of the schema."""
-        plan = self._plan
-        file_no = int(plan.group_file[group])
-        schema_no = int(plan.schema_of_file[file_no])
-        chunks = slice(int(plan.chunk_stops[group]), int(plan.chunk_stops[group + 1]))
-        projection = self._projection(process, schema_no)
-        if chunks.start == chunks.stop:
-            return self._conform(process, schema_no, None, int(plan.group_n_rows[group]))
-        table = read_group(
-            projection,
-            self._places(chunks),
-            self._range_reader(process, file_no),
-            n_rows=int(plan.group_n_rows[group]),
-            file_size=self._file(process, file_no).facts.size_bytes,
-            file=plan.paths[file_no].as_py(),
-            row_group=int(plan.group_row_group[group]),
-        )
-        process.counters.count("groups")
-        return self._conform(process, schema_no, table, table.num_rows)
+    def _fetch(self, process: _Process, file_no: int, blocks: Sequence[Block]) -> list[Fetched]:
+        file = process.handles.file(file_no)
+        return fetch(blocks, process.handles.range_reader(file), file_size=file.facts.size_bytes)
 
-    def _projection(self, process: _Process, schema_no: int) -> Projection:
+    def _projection(self, process: _Process, group: int) -> Projection:
+        schema_no = int(self._plan.schema_of_file[self._plan.group_file[group]])
         projection = process.projections.get(schema_no)
         if projection is None:
             projection = self._plan.schemas[schema_no].project(self._plan.fields_of(schema_no))
             process.projections[schema_no] = projection
         return projection
 
-    def _conform(self, process: _Process, schema_no: int, table: pa.Table | None, n_rows: int) -> pa.Table:
+    def _conform(self, process: _Process, group: int, table: pa.Table | None, n_rows: int) -> pa.Table:
         """Return what was read of a file in the asked order, with the types that all files fit in."""
         schema = self._plan.schema
         if table is not None:
+            schema_no = int(self._plan.schema_of_file[self._plan.group_file[group]])
             is_conform = process.conform.get(schema_no)
             if is_conform is None:
                 is_conform = process.conform[schema_no] = bool(table.schema.equals(schema))
@@ -379,73 +593,30 @@ class Reader:
         ]
         return pa.table(columns, schema=schema)
 
-    def _range_reader(
-        self, process: _Process, file_no: int
-    ) -> Callable[[list[tuple[int, int]]], list[bytes]]:
-        file = self._file(process, file_no)
-        counters = process.counters
-
-        def read_ranges(ranges: list[tuple[int, int]]) -> list[bytes]:
-            counters.count("ranges", len(ranges))
-            counters.count("bytes", sum(length for _, length in ranges))
-            return file.read_ranges(ranges)
-
-        return read_ranges
-
-    def _file(self, process: _Process, file_no: int) -> storage.SourceFile:
-        """Return a source file, open; where the process has no descriptor left, the others are closed first."""
-        file = process.files.get(file_no)
-        if file is None:
-            try:
-                file = self._open(process, file_no)
-            except SourceError as error:
-                if error.facts.get("errno") not in (errno.EMFILE, errno.ENFILE) or not len(process.files):
-                    raise
-                process.files.clear()
-                file = self._open(process, file_no)
-            file = process.files.put(file_no, file)
-        return file
-
-    def _open(self, process: _Process, file_no: int) -> storage.SourceFile:
-        """Open a source file, after the check that nobody wrote to it since the plan was resolved."""
-        plan = self._plan
-        path = plan.paths[file_no].as_py()
-        file = storage.SourceFile(storage.join(plan.root, path))
-        process.counters.count("opens")
-        facts = file.facts
-        found = (facts.size_bytes, facts.mtime_ns, facts.ctime_ns, facts.inode)
-        expected = tuple(plan.footprints[file_no].tolist())
-        if found != expected and plan.staleness == "error":
-            file.close()
-            raise SourceChangedError(
-                f"source file was changed since the dataset or reader was made: {path}; expected size, mtime, ctime "
-                f"and inode {expected}, found {found}",
-                hint="make the dataset again, so that the file is checked against the index",
-                file=path,
-                expected=expected,
-                found=found,
-                change="replaced",
-            )
-        return file
-
     # -- to other processes -------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            "path": share(self._plan),
-            "origin": self._plan.origin,
-            "max_open_files": self._max_open_files,
-            "group_cache_bytes": self._group_cache_bytes,
-        }
+        return {"path": share(self._plan), "origin": self._plan.origin, "options": self._options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._max_open_files = state["max_open_files"]
-        self._group_cache_bytes = state["group_cache_bytes"]
-        self._plan = open_plan(state["path"], state["origin"])
-        self._process = _Process(self._max_open_files, self._group_cache_bytes)
+        self._options = state["options"]
+        self._set_plan(open_plan(state["path"], state["origin"]))
 
 
-def checked_count(name: str, value: object, *, at_least: int) -> None:
-    """Raise UsageError unless an argument is an integer of at least so much; booleans are not."""
+def _rows(table: pa.Table, piece: _Piece) -> pa.Table:
+    """Return the rows of a piece from the table of its whole row group."""
+    n_rows = piece.row_stop - piece.row_start
+    return table if n_rows == table.num_rows else table.slice(piece.row_start, n_rows)
+
+
+def checked_count(name: str, value: object, *, at_least: int) -> int:
+    """Return an argument that is an integer of at least so much; booleans are not.
+
+    Raises
+    ------
+    UsageError
+        If it is not.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
         raise UsageError(f"{name}: expected an integer >= {at_least}, found {value!r}")
+    return value

@@ -28,7 +28,16 @@ from pqindex.errors import (
     SourceError,
     UsageError,
 )
-from pqindex.footer import TAIL_BYTES, ChunkPlaces, FileMetadata, SchemaRecord, parse_footer, read_tail
+from pqindex.footer import (
+    TAIL_BYTES,
+    ChunkPlaces,
+    FileMetadata,
+    SchemaRecord,
+    parse_footer,
+    read_tail,
+    unreadable,
+    unreadable_chunks,
+)
 from pqindex.places import Places, SourceFiles, expand_ranges
 
 PLACE_FACTS = ("start", "length", "num_values", "codec")
@@ -229,11 +238,10 @@ def resolve(
     chunk_stops, chunks, leaves = _project_chunks(
         known, records, renumber, group_file, group_row_group, schema.names
     )
-    partial = np.zeros(len(group_file), bool)
-    partial[group_of_segment[places.row_stop - places.row_start < group_n_rows[group_of_segment]]] = True
-    page_stops, pages = _project_pages(
-        known, np.flatnonzero(partial), leaves, renumber, group_file, group_row_group, chunk_stops
+    _refuse_unreadable(
+        records, leaves, renumber, files, group_file, group_row_group, group_n_rows, chunk_stops, chunks
     )
+    page_stops, pages = _project_pages(known, leaves, renumber, group_file, group_row_group, chunk_stops)
     return ReadPlan(
         digest=_plan_digest(selection_digest, schema, files, footprints),
         selection_digest=selection_digest,
@@ -481,20 +489,57 @@ def _project_chunks(
     return stops, {name: values[positions] for name, values in facts.items()}, leaves
 
 
+def _refuse_unreadable(
+    records: Sequence[SchemaRecord],
+    leaves: Sequence[Int64Array],
+    schema_of_file: npt.NDArray[np.int32],
+    files: SourceFiles,
+    group_file: npt.NDArray[np.int32],
+    group_row_group: npt.NDArray[np.int32],
+    group_n_rows: Int64Array,
+    chunk_stops: Int64Array,
+    chunks: dict[str, Int64Array],
+) -> None:
+    """Raise for the first chunk whose place cannot be read, so that no reader has to look again."""
+    counts = np.diff(chunk_stops)
+    schema_of_group = schema_of_file[group_file] if len(group_file) else np.zeros(0, np.int32)
+    is_nested = np.zeros(int(chunk_stops[-1]), np.bool_)
+    for number, own in enumerate(leaves):
+        nested = np.array([records[number].leaves[leaf].max_repetition_level > 0 for leaf in own], np.bool_)
+        if nested.any():
+            first = chunk_stops[:-1][schema_of_group == number]
+            is_nested[(first[:, None] + np.flatnonzero(nested)).ravel()] = True
+    n_rows = np.repeat(group_n_rows, counts)
+    file_size = np.repeat(files.size_bytes[group_file], counts)
+    places = ChunkPlaces(**chunks)
+    bad = unreadable_chunks(places, is_nested=is_nested, n_rows=n_rows, file_size=file_size) & (n_rows > 0)
+    if bad.any():
+        at = int(bad.argmax())
+        group = int(np.searchsorted(chunk_stops, at, side="right")) - 1
+        file_no = int(group_file[group])
+        schema_no = int(schema_of_file[file_no])
+        raise unreadable(
+            records[schema_no].leaves[int(leaves[schema_no][at - int(chunk_stops[group])])],
+            places,
+            at,
+            n_rows=int(group_n_rows[group]),
+            file_size=int(files.size_bytes[file_no]),
+            file=files.paths[file_no],
+            row_group=int(group_row_group[group]),
+        )
+
+
 def _project_pages(
     known: ChunkSource,
-    groups: Int64Array,
     leaves: Sequence[Int64Array],
     schema_of_file: npt.NDArray[np.int32],
     group_file: npt.NDArray[np.int32],
     group_row_group: npt.NDArray[np.int32],
     chunk_stops: Int64Array,
 ) -> tuple[Int64Array, dict[str, Int64Array]]:
-    """Return the known pages of the projected chunks of some row groups, chunk by chunk."""
-    found = KnownPages.none()
-    if len(groups):
-        found = known.pages(group_file[groups], group_row_group[groups])
-    group = groups[found.group]
+    """Return the known pages of the projected chunks, chunk by chunk."""
+    found = known.pages(group_file, group_row_group)
+    group = found.group
     chunk = np.full(len(group), -1, np.int64)
     schema_of_group = schema_of_file[group_file[group]]
     for number, own in enumerate(leaves):

@@ -5,40 +5,51 @@ column chunks as arrays, which statistics to believe, and the synthetic footers 
 opening files, listing them, and what a sequence is.
 """
 
+from pqindex.footer.blocks import Block, Fetched, batches, coalesce, decode_blocks, fetch
 from pqindex.footer.chunks import UNKNOWN_CODEC, Chunks, chunk_start
 from pqindex.footer.metadata import MAX_FOOTER_BYTES, TAIL_BYTES, FileMetadata, parse_footer, read_tail
 from pqindex.footer.paging import PagePlaces, find_pages
-from pqindex.footer.reading import ChunkPlaces, coalesce, read_group
-from pqindex.footer.rowrange import RowRange, plan_row_range, read_row_range
+from pqindex.footer.reading import ChunkPlaces, read_group, unreadable, unreadable_chunks, whole_group
+from pqindex.footer.rowrange import RowRange, join_parts, plan_row_range, row_range_blocks
 from pqindex.footer.schema import Leaf, LogicalType, parse_schema
 from pqindex.footer.statistics import Bounds, bounds, bounds_of, leaf_types
-from pqindex.footer.synthetic import MAGIC, Projection, SchemaRecord
+from pqindex.footer.synthetic import MAGIC, GroupChunks, Projection, SchemaRecord
 
 __all__ = [
     "MAGIC",
     "MAX_FOOTER_BYTES",
     "TAIL_BYTES",
     "UNKNOWN_CODEC",
+    "Block",
     "Bounds",
     "ChunkPlaces",
     "Chunks",
+    "Fetched",
     "FileMetadata",
+    "GroupChunks",
     "Leaf",
     "LogicalType",
     "PagePlaces",
     "Projection",
     "RowRange",
     "SchemaRecord",
+    "batches",
     "bounds",
     "bounds_of",
     "chunk_start",
     "coalesce",
+    "decode_blocks",
+    "fetch",
     "find_pages",
+    "join_parts",
     "leaf_types",
     "parse_footer",
     "parse_schema",
     "plan_row_range",
     "read_group",
-    "read_row_range",
     "read_tail",
+    "row_range_blocks",
+    "unreadable",
+    "unreadable_chunks",
+    "whole_group",
 ]

@@ -1,29 +1,29 @@
-"""Reads of a row group's projected chunks that need no footer of the file.
+"""Where the chunks of a row group lie, whether such places can be read, and the read of a whole row group.
 
 Never here: opening the file and reading it, which is the caller's `read_ranges`, and pages within a chunk.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pqindex.errors import BadFileError, PqindexError, SourceChangedError, UnsupportedFileError, UsageError
+from pqindex.footer.blocks import Block, decode_blocks, fetch
 from pqindex.footer.chunks import FIRST_DATA_BYTE, N_CODECS, Int64s, chunk_start
-from pqindex.footer.synthetic import MAGIC, MAX_NUMBER, Projection
+from pqindex.footer.synthetic import MAX_NUMBER, Projection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import numpy.typing as npt
 
+    from pqindex.footer.blocks import ReadRanges
     from pqindex.footer.metadata import FileMetadata
     from pqindex.footer.schema import Leaf
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChunkPlaces:
+class ChunkPlaces(NamedTuple):
     """Where the chunks of one row group are, for the leaves of a projection; int64 arrays of shape (leaves,).
 
     Attributes
@@ -58,7 +58,7 @@ class ChunkPlaces:
 def read_group(
     projection: Projection,
     places: ChunkPlaces,
-    read_ranges: Callable[[list[tuple[int, int]]], Sequence[bytes | memoryview]],
+    read_ranges: ReadRanges,
     *,
     n_rows: int,
     file_size: int,
@@ -98,147 +98,79 @@ def read_group(
     """
     if n_rows == 0:
         return projection.arrow_schema.empty_table()
-    # Lists, because a loop over the few columns of a read is faster than numpy's calls.
-    starts, lengths = places.start.tolist(), places.length.tolist()
-    num_values, codecs = places.num_values.tolist(), places.codec.tolist()
-    _check_places(
-        projection,
-        starts,
-        lengths,
-        num_values,
-        codecs,
-        n_rows=n_rows,
-        file_size=file_size,
-        file=file,
-        row_group=row_group,
-    )
-    reach = lengths
-    if projection.padding:
-        reach = [
-            min(length + projection.padding, file_size - start)
-            for start, length in zip(starts, lengths, strict=True)
-        ]
-    ranges, positions = coalesce(starts, reach, max_gap=max_gap)
-    parts = read_exactly(read_ranges, ranges, file=file, row_group=row_group)
-    footer = projection.footer(
-        n_rows=n_rows,
-        start=[position + len(MAGIC) for position in positions],
-        length=lengths,
-        num_values=num_values,
-        codec=codecs,
-    )
-    return projection.decode([MAGIC, *parts, footer], file=file, row_group=row_group, n_rows=n_rows)
-
-
-def read_exactly(
-    read_ranges: Callable[[list[tuple[int, int]]], Sequence[bytes | memoryview]],
-    ranges: list[tuple[int, int]],
-    *,
-    file: str,
-    row_group: int,
-) -> Sequence[bytes | memoryview]:
-    """Return the bytes of some ranges; a range that comes short is a SourceChangedError."""
-    parts = read_ranges(ranges)
-    for (offset, length), part in zip(ranges, parts, strict=True):
-        if len(part) != length:
-            raise SourceChangedError(
-                f"source file is shorter than when it was indexed: {file}, row group {row_group};"
-                f" expected {length} bytes at {offset}, found {len(part)}",
-                hint="restore the file, or build the index again",
-                file=file,
-                row_group=row_group,
-                expected=length,
-                found=len(part),
-            )
-    return parts
-
-
-def coalesce(
-    starts: Sequence[int], lengths: Sequence[int], *, max_gap: int = 0
-) -> tuple[list[tuple[int, int]], list[int]]:
-    """Join ranges that touch, overlap or nearly touch.
-
-    Returns
-    -------
-    ranges : list of (int, int)
-        (offset, length), ascending.
-    positions : list of int
-        Where each input begins when the ranges are put behind each other.
-
-    Examples
-    --------
-    >>> coalesce([4, 20, 10], [6, 5, 2])
-    ([(4, 8), (20, 5)], [0, 8, 6])
-    """
-    if not starts:
-        return [], []
-    positions = [0] * len(starts)
-    ranges: list[tuple[int, int]] = []
-    range_start = reach = min(starts)
-    n_before = 0
-    for i in sorted(range(len(starts)), key=starts.__getitem__):
-        start = starts[i]
-        if start > reach + max_gap:
-            ranges.append((range_start, reach - range_start))
-            n_before += reach - range_start
-            range_start = reach = start
-        positions[i] = n_before + start - range_start
-        reach = max(reach, start + lengths[i])
-    ranges.append((range_start, reach - range_start))
-    return ranges, positions
-
-
-def _check_places(
-    projection: Projection,
-    starts: list[int],
-    lengths: list[int],
-    num_values: list[int],
-    codecs: list[int],
-    *,
-    n_rows: int,
-    file_size: int,
-    file: str,
-    row_group: int,
-) -> None:
-    """Refuse places that cannot be read."""
-    leaves = projection.leaves
-    if not len(leaves) == len(starts) == len(lengths) == len(num_values) == len(codecs):
+    n_leaves = len(projection.leaves)
+    if not n_leaves == len(places.start) == len(places.length) == len(places.num_values) == len(places.codec):
         raise UsageError(
-            f"places do not fit the projection; expected {len(leaves)} leaves, found {len(starts)}",
-            expected=len(leaves),
-            found=len(starts),
+            f"places do not fit the projection; expected {n_leaves} leaves, found {len(places.start)}",
+            expected=n_leaves,
+            found=len(places.start),
         )
-    for i, start in enumerate(starts):
-        # pyarrow stops after `n_rows` rows without a word, so that more values than that would be lost in silence.
-        has_all_rows = num_values[i] == n_rows or (
-            leaves[i].max_repetition_level > 0 and num_values[i] > n_rows
+    is_nested = np.array([leaf.max_repetition_level > 0 for leaf in projection.leaves], np.bool_)
+    bad = unreadable_chunks(places, is_nested=is_nested, n_rows=n_rows, file_size=file_size)
+    if bad.any():
+        at = int(bad.argmax())
+        raise unreadable(
+            projection.leaves[at],
+            places,
+            at,
+            n_rows=n_rows,
+            file_size=file_size,
+            file=file,
+            row_group=row_group,
         )
-        if not (
-            start >= FIRST_DATA_BYTE
-            and 0 <= lengths[i] <= file_size - start
-            and has_all_rows
-            and num_values[i] <= MAX_NUMBER
-            and 0 <= codecs[i] < N_CODECS
-        ):
-            raise _unreadable(
-                leaves[i],
-                start,
-                lengths[i],
-                num_values[i],
-                codecs[i],
-                n_rows=n_rows,
-                file_size=file_size,
-                file=file,
-                row_group=row_group,
-            )
+    block = whole_group(projection, places, n_rows=n_rows, file=file, row_group=row_group)
+    return decode_blocks(fetch([block], read_ranges, file_size=file_size, max_gap=max_gap))[0]
 
 
-def _unreadable(
+def whole_group(
+    projection: Projection, places: ChunkPlaces, *, n_rows: int, file: str, row_group: int
+) -> Block:
+    """Return the block of a whole row group; its places must have been found readable."""
+    return Block(
+        projection,
+        n_rows,
+        places.start.tolist(),
+        places.length.tolist(),
+        1,
+        places.num_values.tolist(),
+        places.codec.tolist(),
+        projection.padding,
+        file,
+        row_group,
+    )
+
+
+def unreadable_chunks(
+    places: ChunkPlaces,
+    *,
+    is_nested: npt.NDArray[np.bool_],
+    n_rows: int | Int64s,
+    file_size: int | Int64s,
+) -> npt.NDArray[np.bool_]:
+    """Return which chunks cannot be read: their places make no sense, or do not fit the file or the row group.
+
+    PyArrow stops after `n_rows` rows without a word, so that more values than that would be lost in silence.
+
+    Parameters
+    ----------
+    places : ChunkPlaces
+        Of shape (n,), of any number of row groups.
+    is_nested : ndarray of bool, shape (n,)
+        Whether the leaf is in a list, so that it may have more values than rows.
+    n_rows, file_size : int, or ndarray of int64 of shape (n,)
+        Of the row group and the file of each chunk.
+    """
+    good = (places.start >= FIRST_DATA_BYTE) & (places.length >= 0)
+    good &= places.length <= file_size - places.start
+    good &= (places.num_values == n_rows) | (is_nested & (places.num_values > n_rows))
+    good &= (places.num_values <= MAX_NUMBER) & (places.codec >= 0) & (places.codec < N_CODECS)
+    return ~good
+
+
+def unreadable(
     leaf: Leaf,
-    start: int,
-    length: int,
-    num_values: int,
-    codec: int,
+    places: ChunkPlaces,
+    at: int,
     *,
     n_rows: int,
     file_size: int,
@@ -246,6 +178,8 @@ def _unreadable(
     row_group: int,
 ) -> PqindexError:
     """Return the error that says why a chunk cannot be read."""
+    start, length = int(places.start[at]), int(places.length[at])
+    num_values, codec = int(places.num_values[at]), int(places.codec[at])
     column = ".".join(leaf.path)
     where = f"{file}, row group {row_group}, column {column!r}"
     facts: dict[str, Any] = {"file": file, "row_group": row_group, "column": column}

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from pqindex.footer.blocks import Block
 from pqindex.footer.paging import PagePlaces
-from pqindex.footer.reading import ChunkPlaces, coalesce, read_exactly
-from pqindex.footer.synthetic import MAGIC, Projection, SchemaRecord
+from pqindex.footer.reading import ChunkPlaces
+from pqindex.footer.synthetic import Projection, SchemaRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,11 @@ class RowRange:
     parts: tuple[_Part, ...]
     n_bytes: int
     n_dictionary_bytes: int
+
+    @property
+    def covered_stop(self) -> int:
+        """The row behind the last one that some page of the range holds."""
+        return max((part.row_stop for part in self.parts), default=self.row_stop)
 
 
 def plan_row_range(
@@ -122,70 +128,36 @@ def plan_row_range(
     )
 
 
-def read_row_range(
-    record: SchemaRecord,
-    projection: Projection,
-    places: ChunkPlaces,
-    wanted: RowRange,
-    read_ranges: Callable[[list[tuple[int, int]]], Sequence[bytes | memoryview]],
-    *,
-    file: str,
-    row_group: int,
-) -> pa.Table:
-    """Return the rows that a row range is about; one call of `read_ranges`.
+def row_range_blocks(
+    record: SchemaRecord, places: ChunkPlaces, wanted: RowRange, *, file: str, row_group: int
+) -> list[Block]:
+    """Return the blocks of a row range, one a part."""
+    num_values, codec = places.num_values.tolist(), places.codec.tolist()
+    return [
+        Block(
+            record.project(part.fields),
+            part.row_stop - part.row_start,
+            [start for start, _ in part.spans],
+            [length for _, length in part.spans],
+            2,
+            [num_values[leaf] for leaf in part.leaves],
+            [codec[leaf] for leaf in part.leaves],
+            0,
+            file,
+            row_group,
+        )
+        for part in wanted.parts
+    ]
 
-    Raises
-    ------
-    BadFileError, UnsupportedFileError
-        If the pages are corrupt, do not hold the rows, or cannot be decoded.
-    SourceChangedError
-        If the file is too short for the places.
-    """
-    spans = [span for part in wanted.parts for span in part.spans]
-    ranges, positions = coalesce([start for start, _ in spans], [length for _, length in spans])
-    buffers = read_exactly(read_ranges, ranges, file=file, row_group=row_group)
+
+def join_parts(
+    projection: Projection, wanted: RowRange, tables: Sequence[pa.Table], *, row_start: int, row_stop: int
+) -> pa.Table:
+    """Return the rows ``[row_start, row_stop)`` of the row group from the decoded parts of a range that holds them."""
     columns: dict[int, pa.ChunkedArray] = {}
-    at = 0
-    for part in wanted.parts:
-        table = _decode(record, places, part, buffers, positions[at : at + len(part.spans)], file, row_group)
-        at += len(part.spans)
-        rows = table.slice(wanted.row_start - part.row_start, wanted.row_stop - wanted.row_start)
+    for part, table in zip(wanted.parts, tables, strict=True):
+        rows = table.slice(row_start - part.row_start, row_stop - row_start)
+        if len(wanted.parts) == 1:
+            return rows
         columns.update(zip(part.fields, rows.columns, strict=True))
     return pa.table([columns[field] for field in projection.field_indices], schema=projection.arrow_schema)
-
-
-def _decode(
-    record: SchemaRecord,
-    places: ChunkPlaces,
-    part: _Part,
-    buffers: Sequence[bytes | memoryview],
-    positions: list[int],
-    file: str,
-    row_group: int,
-) -> pa.Table:
-    """Decode the pages of one part.
-
-    A dictionary page and the data pages of its column lie in the buffer one behind the other only if nothing of
-    another column lies between; where they do not, they are brought together.
-    """
-    lengths = [length for _, length in part.spans]
-    starts: list[int] = []
-    parts: list[bytes | memoryview] = [MAGIC]
-    whole = memoryview(b"".join(buffers))
-    at = len(MAGIC)
-    for leaf in range(len(part.leaves)):
-        starts.append(at)
-        for span in (2 * leaf, 2 * leaf + 1):
-            parts.append(whole[positions[span] : positions[span] + lengths[span]])
-            at += lengths[span]
-    leaves = np.array(part.leaves)
-    own = record.project(part.fields)
-    footer = own.footer(
-        n_rows=part.row_stop - part.row_start,
-        start=np.array(starts, np.int64),
-        length=np.array(lengths, np.int64).reshape(-1, 2).sum(axis=1),
-        num_values=places.num_values[leaves],
-        codec=places.codec[leaves],
-    )
-    parts.append(footer)
-    return own.decode(parts, file=file, row_group=row_group, n_rows=part.row_stop - part.row_start)

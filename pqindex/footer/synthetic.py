@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import base64
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pqindex.errors import BadFileError, UnsupportedFileError, UsageError
-from pqindex.footer.chunks import Int64s
+from pqindex.footer.chunks import N_CODECS, Int64s
 from pqindex.footer.schema import Leaf, Schema, parse_schema
 from pqindex.footer.thrift import (
     BINARY,
@@ -34,25 +34,55 @@ from pqindex.footer.thrift import (
 from pqindex.footer.writers import chunk_padding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from pqindex.footer.metadata import FileMetadata
 
 MAGIC: Final = b"PAR1"
 
-# Codec, num_values, total_uncompressed_size (which nothing reads), total_compressed_size and data_page_offset of a
-# ColumnMetaData. Each takes eight bytes, the field's header and a varint padded to seven, so that a footer is a
-# template with numbers put in.
-_NUMBER_FIELDS: Final = ((4, I32), (5, I64), (6, I64), (7, I64), (9, I64))
+# num_values, total_compressed_size and data_page_offset of a ColumnMetaData. Each takes eight bytes, the field's header
+# and a varint padded to seven, so that a footer is a template with numbers put in. They stand together, behind the
+# fields that are the same for every chunk of a column: the order of fields is free.
+_N_NUMBERS: Final = 3
 _LANE_BYTES: Final = 8
-_BLOCK_BYTES: Final = len(_NUMBER_FIELDS) * _LANE_BYTES
+_BLOCK_BYTES: Final = _N_NUMBERS * _LANE_BYTES
+_MAX_HEADS: Final = 64
 MAX_NUMBER: Final = (1 << 48) - 1
 """Greatest number that fits into a template."""
 _EMPTY_LIST_OF_NUMBERS: Final = encode_list_header(0, I32)
 _ARROW_SCHEMA_KEY: Final = b"ARROW:schema"
 
+# The object behind `ParquetFile.reader`: opening it alone takes 20 us less than the ParquetFile around it, which
+# prepares a look-up of columns by name that nothing here uses.
+_ParquetReader: Final = pq.ParquetReader
+
 # pyarrow raises OSError for a corrupt page, and its own classes for most else.
 _PYARROW_ERRORS: Final = (pa.ArrowException, OSError, UnicodeDecodeError)
+
+
+class GroupChunks(NamedTuple):
+    """One row group of a synthetic footer: where the chunk of each leaf lies in the buffer.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of the row group.
+    start : list of int
+        Where the chunk of each leaf begins in the buffer. The buffer begins with `MAGIC`, as pyarrow refuses an
+        offset of 0.
+    length : list of int
+        Bytes of each chunk in the buffer: the dictionary page, if any, and data pages behind it.
+    num_values : list of int
+        Levels, not rows. Where the buffer has some of the pages only, still those of the whole chunk: the bytes end
+        the stream.
+    codec : list of int
+    """
+
+    n_rows: int
+    start: list[int]
+    length: list[int]
+    num_values: list[int]
+    codec: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,66 +192,59 @@ class Projection:
     _head: bytes
     _chunk_heads: tuple[bytes, ...]
     _tail: bytes
+    _heads_of_codecs: dict[tuple[int, ...], tuple[bytes, ...]] = field(default_factory=dict, repr=False)
 
-    def footer(
+    def footer(self, groups: Sequence[GroupChunks]) -> bytes:
+        """Return a footer with these row groups, and the tail that ends a file: what stands behind the chunks.
+
+        About 6 us a row group of ten columns.
+        """
+        parts = [
+            self._head,
+            encode_integer(sum(group.n_rows for group in groups)),
+            _GROUPS_HEAD,
+            encode_list_header(len(groups), STRUCT),
+        ]
+        columns = _COLUMNS_HEAD + encode_list_header(len(self.leaves), STRUCT)
+        for group in groups:
+            chunks = zip(group.num_values, group.length, group.start, strict=True)
+            blocks = _encode_numbers([number for chunk in chunks for number in chunk])
+            parts.append(columns)
+            at = 0
+            for head in self._heads(tuple(group.codec)):
+                parts += (head, blocks[at : at + _BLOCK_BYTES])
+                at += _BLOCK_BYTES
+            parts += (_CHUNK_TAIL if self.leaves else b"", _GROUP_TAIL, encode_integer(group.n_rows), b"\0")
+        parts.append(self._tail)
+        return _with_tail(b"".join(parts))
+
+    def _heads(self, codec: tuple[int, ...]) -> tuple[bytes, ...]:
+        """Return what stands before the numbers of each chunk: the end of the one before, and its own head."""
+        heads = self._heads_of_codecs.get(codec)
+        if heads is None:
+            own = [head + _CODECS[c] for head, c in zip(self._chunk_heads, codec, strict=True)]
+            heads = tuple(own[:1] + [_CHUNK_TAIL + head for head in own[1:]])
+            if len(self._heads_of_codecs) < _MAX_HEADS:
+                self._heads_of_codecs[codec] = heads
+        return heads
+
+    def decode(
         self,
-        *,
-        n_rows: int,
-        start: Iterable[int],
-        length: Iterable[int],
-        num_values: Iterable[int],
-        codec: Iterable[int],
-    ) -> bytes:
-        """Return a footer with one row group, and the tail that ends a file: what stands behind the chunks.
+        parts: Sequence[bytes | memoryview],
+        groups: Sequence[GroupChunks],
+        places: Sequence[tuple[str, int]],
+    ) -> list[pa.Table]:
+        """Return the tables in a buffer that is `MAGIC` and the chunks, given in parts, one a row group.
 
-        About 6 us for ten columns.
+        Checksums of pages are verified where there are any. Each row group is decoded for itself, so that one whose
+        pages hold more rows than its footer said cannot shift those behind it.
 
         Parameters
         ----------
-        n_rows : int
-            Rows of the row group.
-        start : iterable of int
-            Where the chunk of each leaf begins in the buffer. The buffer begins with `MAGIC`, as pyarrow refuses an
-            offset of 0.
-        length : iterable of int
-            Bytes of each chunk in the buffer: the dictionary page, if any, and data pages behind it.
-        num_values : iterable of int
-            Levels, not rows. Where the buffer has some of the pages only, still those of the whole chunk: the bytes
-            end the stream.
-        codec : iterable of int
-        """
-        numbers: list[int] = []
-        for _, c, v, n, s in zip(self._chunk_heads, codec, num_values, length, start, strict=True):
-            numbers += (c, v, 0, n, s)
-        blocks = _encode_numbers(numbers)
-        rows = encode_integer(n_rows)
-        parts = [self._head, rows, _GROUPS_HEAD, encode_list_header(len(self.leaves), STRUCT)]
-        position = 0
-        for head in self._chunk_heads:
-            parts += (head, blocks[position : position + _BLOCK_BYTES], _CHUNK_TAIL)
-            position += _BLOCK_BYTES
-        parts += (_GROUP_TAIL, rows, b"\0", self._tail)
-        return _with_tail(b"".join(parts))
-
-    def metadata(
-        self,
-        *,
-        n_rows: int,
-        start: Iterable[int],
-        length: Iterable[int],
-        num_values: Iterable[int],
-        codec: Iterable[int],
-    ) -> pq.FileMetaData:
-        """Return `footer` as pyarrow's object, for a source that has no footer behind it."""
-        footer = self.footer(n_rows=n_rows, start=start, length=length, num_values=num_values, codec=codec)
-        return pq.read_metadata(pa.BufferReader(MAGIC + footer))
-
-    def decode(
-        self, parts: Sequence[bytes | memoryview], *, file: str, row_group: int, n_rows: int
-    ) -> pa.Table:
-        """Return the table in a buffer that is `MAGIC`, the chunks and `footer`, given in parts.
-
-        Checksums of pages are verified where there are any.
+        parts : sequence of bytes-like
+        groups : sequence of GroupChunks
+        places : sequence of (file, row group)
+            Where each row group is from, for messages.
 
         Raises
         ------
@@ -230,30 +253,43 @@ class Projection:
         UnsupportedFileError
             If pyarrow does not know how to read them.
         """
-        source = pa.BufferReader(b"".join(parts))
-        try:
-            reader = pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
-            table = reader.read(use_threads=False)
-        except pa.ArrowNotImplementedError as error:
-            raise UnsupportedFileError(
-                f"pyarrow does not read this: {file}, row group {row_group}: {error}",
-                file=file,
-                row_group=row_group,
-            ) from error
-        except _PYARROW_ERRORS as error:
-            raise BadFileError(
-                f"pages are corrupt: {file}, row group {row_group}: {error}", file=file, row_group=row_group
-            ) from error
-        if table.num_rows != n_rows:
-            raise BadFileError(
-                f"pages hold another number of rows: {file}, row group {row_group};"
-                f" expected {n_rows}, found {table.num_rows}",
-                file=file,
-                row_group=row_group,
-                expected=n_rows,
-                found=table.num_rows,
-            )
-        return table
+        reader: Any = None
+        tables = []
+        buffer = pa.BufferReader(b"".join([*parts, self.footer(groups)]))
+        for number, (group, (file, row_group)) in enumerate(zip(groups, places, strict=True)):
+            try:
+                if reader is None:
+                    reader = _ParquetReader()
+                    reader.open(
+                        buffer,
+                        pre_buffer=False,
+                        page_checksum_verification=True,
+                        arrow_extensions_enabled=True,
+                    )
+                table = reader.read_row_group(number, use_threads=False)
+            except pa.ArrowNotImplementedError as error:
+                raise UnsupportedFileError(
+                    f"pyarrow does not read this: {file}, row group {row_group}: {error}",
+                    file=file,
+                    row_group=row_group,
+                ) from error
+            except _PYARROW_ERRORS as error:
+                raise BadFileError(
+                    f"pages are corrupt: {file}, row group {row_group}: {error}",
+                    file=file,
+                    row_group=row_group,
+                ) from error
+            if table.num_rows != group.n_rows:
+                raise BadFileError(
+                    f"pages hold another number of rows: {file}, row group {row_group};"
+                    f" expected {group.n_rows}, found {table.num_rows}",
+                    file=file,
+                    row_group=row_group,
+                    expected=group.n_rows,
+                    found=table.num_rows,
+                )
+            tables.append(table)
+        return tables
 
 
 # -- templates ------------------------------------------------------------------------------------------------
@@ -265,12 +301,17 @@ def _header(field_id: int, previous: int, kind: int) -> bytes:
 
 
 _VERSION_1: Final = _header(1, 0, I32) + encode_integer(1)
-_GROUPS_HEAD: Final = _header(4, 3, LIST) + encode_list_header(1, STRUCT) + _header(1, 0, LIST)
+_GROUPS_HEAD: Final = _header(4, 3, LIST)
+_COLUMNS_HEAD: Final = _header(1, 0, LIST)
 # total_byte_size, which nothing reads, and num_rows.
 _GROUP_TAIL: Final = _header(2, 1, I64) + encode_integer(0) + _header(3, 2, I64)
-_NUMBER_HEADERS: Final = tuple(
-    _header(field_id, previous, kind)
-    for (field_id, kind), previous in zip(_NUMBER_FIELDS, (3, 4, 5, 6, 7), strict=True)
+# A field of a smaller number than the one before has its number in full: the second byte of its header.
+_FULL_NUMBER: Final = bytes([I64])
+_NUMBER_HEADERS: Final = (encode_integer(5), _header(7, 5, I64), _header(9, 7, I64))
+# The codec, and total_uncompressed_size, which nothing reads.
+_CODECS: Final = tuple(
+    _header(4, 3, I32) + encode_integer(codec) + _header(6, 4, I64) + encode_integer(0) + _FULL_NUMBER
+    for codec in range(N_CODECS)
 )
 # Ends ColumnMetaData and ColumnChunk.
 _CHUNK_TAIL: Final = b"\0\0"
@@ -286,7 +327,7 @@ def _masks(n_chunks: int) -> tuple[tuple[tuple[int, int, int], ...], int]:
     def repeated(lane: int, n_lanes: int) -> int:
         return int.from_bytes(lane.to_bytes(_LANE_BYTES, "little") * n_lanes, "little")
 
-    n_lanes = n_chunks * len(_NUMBER_FIELDS)
+    n_lanes = n_chunks * _N_NUMBERS
     every_bit = (1 << 8 * _LANE_BYTES) - 1
     steps = tuple(
         (repeated(low, n_lanes), repeated(low ^ every_bit, n_lanes), shift) for low, shift in _PARTS_OF_LANE
@@ -296,12 +337,12 @@ def _masks(n_chunks: int) -> tuple[tuple[tuple[int, int, int], ...], int]:
 
 
 def _encode_numbers(numbers: list[int]) -> bytes:
-    """Return the five number fields of every chunk, `_BLOCK_BYTES` a chunk.
+    """Return the three number fields of every chunk, `_BLOCK_BYTES` a chunk.
 
     All numbers lie in one big integer, a lane of 64 bits each, and are spread together to seven bits a byte: the lower
     half of each part of a lane stays and the upper half moves up, in three halvings.
     """
-    steps, around = _masks(len(numbers) // len(_NUMBER_FIELDS))
+    steps, around = _masks(len(numbers) // _N_NUMBERS)
     # Shifted by one bit, which is zigzag of what is not negative.
     lanes = int.from_bytes(struct.pack(f"<{len(numbers)}Q", *numbers), "little") << 1
     for low, high, shift in steps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,17 @@ from pqindex.errors import PqindexError, SourceChangedError
 from pqindex.footer import (
     ChunkPlaces,
     FileMetadata,
+    Projection,
+    RowRange,
     SchemaRecord,
+    decode_blocks,
+    fetch,
     find_pages,
+    join_parts,
     parse_footer,
     plan_row_range,
-    read_row_range,
     read_tail,
+    row_range_blocks,
 )
 from pqindex.footer.paging import parse_offset_index, walk_pages
 
@@ -37,6 +43,19 @@ KINDS: dict[str, Any] = {
     ),
     "fixed": (pa.list_(pa.int32(), 2), lambda i: [i, -i]),
 }
+
+
+def read_row_range(
+    record: SchemaRecord,
+    projection: Projection,
+    places: ChunkPlaces,
+    wanted: RowRange,
+    read_ranges: Callable[[list[tuple[int, int]]], list[bytes]],
+) -> pa.Table:
+    blocks = row_range_blocks(record, places, wanted, file="f", row_group=0)
+    fetched = fetch(blocks, read_ranges, file_size=1 << 40)
+    tables = [table for one in fetched for table in decode_blocks([one])]
+    return join_parts(projection, wanted, tables, row_start=wanted.row_start, row_stop=wanted.row_stop)
 
 
 def written(n: int, kinds: list[str], **options: Any) -> tuple[bytes, FileMetadata, SchemaRecord]:
@@ -76,6 +95,8 @@ def test_rows_through_pages_equal_rows_of_the_whole_group(
         full = pq.ParquetFile(io.BytesIO(data)).read_row_group(0)
     except pa.ArrowInvalid:
         return  # lists in pages of one row: PyArrow cannot read back what it wrote
+    if full.num_rows != int(meta.group_n_rows[0]):
+        return  # the same fault, without an error: no row comes back
     n_rows = int(meta.group_n_rows[0])
     row_start = min(n_rows - 1, int(where[0] * n_rows))
     row_stop = row_start + 1 + int(where[1] * (n_rows - row_start - 1))
@@ -97,7 +118,7 @@ def test_rows_through_pages_equal_rows_of_the_whole_group(
         touched.extend(ranges)
         return [data[offset : offset + length] for offset, length in ranges]
 
-    found = read_row_range(record, projection, places, wanted, read_ranges, file="f", row_group=0)
+    found = read_row_range(record, projection, places, wanted, read_ranges)
     assert found.equals(full.select(fields).slice(row_start, row_stop - row_start))
     assert sum(length for _, length in touched) <= wanted.n_bytes <= int(places.length.sum())
 
@@ -154,8 +175,6 @@ def test_damaged_headers_and_indexes_give_nothing_or_an_error_of_ours(seed: int)
             places,
             wanted,
             lambda ranges: [source[offset : offset + length] for offset, length in ranges],
-            file="f",
-            row_group=0,
         )
     except PqindexError:
         return
@@ -169,6 +188,4 @@ def test_a_file_that_is_too_short_is_said() -> None:
     pages = find_pages(meta, 0, lambda offset, length: data[offset : offset + length])
     wanted = plan_row_range(projection, places, pages, n_rows=200, row_start=50, row_stop=60)
     with pytest.raises(SourceChangedError, match=r"f, row group 0"):
-        read_row_range(
-            record, projection, places, wanted, lambda ranges: [b""] * len(ranges), file="f", row_group=0
-        )
+        read_row_range(record, projection, places, wanted, lambda ranges: [b""] * len(ranges))

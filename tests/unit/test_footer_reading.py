@@ -159,7 +159,7 @@ def test_the_chunks_of_old_parquet_mr_are_padded_PARQUET_816() -> None:
     source = Source(data)
     projection = old.project([0, 1])
     places = ChunkPlaces.from_metadata(meta, 0, projection.leaf_indices)
-    cut = replace(places, length=places.length - 15)
+    cut = places._replace(length=places.length - 15)
     options: dict[str, Any] = {"n_rows": N, "file_size": len(data), "file": "a", "row_group": 0}
     assert read_group(projection, cut, source.read, **options).equals(TABLE.select(["id", "x"]))
     [(offset, length)] = source.ranges
@@ -196,7 +196,7 @@ def places(data: bytes, **changes: int) -> ChunkPlaces:
     for name, value in changes.items():
         array = getattr(found, name).copy()
         array[1] = value
-        found = replace(found, **{name: array})
+        found = found._replace(**{name: array})
     return found
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pqindex.errors import BadFileError, UnsupportedFileError, UsageError
-from pqindex.footer import MAGIC, FileMetadata, SchemaRecord, parse_footer, read_tail
+from pqindex.footer import MAGIC, FileMetadata, GroupChunks, Projection, SchemaRecord, parse_footer, read_tail
 from pqindex.footer.synthetic import MAX_NUMBER
 
 
@@ -26,6 +26,10 @@ def written(table: pa.Table, **options: Any) -> bytes:
 def parsed(data: bytes) -> FileMetadata:
     offset, length = read_tail(data[-8:], file_size=len(data), file="a")
     return parse_footer(data[offset : offset + length], file="a", file_size=len(data))
+
+
+def metadata(projection: Projection, *groups: GroupChunks) -> pq.FileMetaData:
+    return pq.read_metadata(pa.BufferReader(MAGIC + projection.footer(groups)))
 
 
 TABLE = pa.table(
@@ -93,34 +97,33 @@ def test_a_projection_that_cannot_be_is_refused(record: SchemaRecord, fields: li
 
 def test_a_footer_holds_the_numbers_it_was_given(record: SchemaRecord) -> None:
     projection = record.project([0, 3])
-    numbers = {
-        "start": [4, 1000, 2**40],
-        "length": [96, 5, 7],
-        "num_values": [9, 2**33, 9],
-        "codec": [6, 0, 1],
-    }
-    meta = projection.metadata(n_rows=9, **numbers)
-    assert (meta.num_rows, meta.num_row_groups, meta.created_by) == (9, 1, record.created_by)
-    for i, path in enumerate(["id", "s.a", "s.l.list.element"]):
-        column = meta.row_group(0).column(i)
-        assert column.path_in_schema == path
-        assert column.data_page_offset == numbers["start"][i]
-        assert column.total_compressed_size == numbers["length"][i]
-        assert column.num_values == numbers["num_values"][i]
-        assert column.dictionary_page_offset is None
+    groups = [
+        GroupChunks(9, [4, 1000, 2**40], [96, 5, 7], [9, 2**33, 9], [6, 0, 1]),
+        GroupChunks(70_000, [2**41, 5, 6], [1, 2, 3], [70_000, 70_000, 2**34], [1, 6, 0]),
+    ]
+    meta = metadata(projection, *groups)
+    assert (meta.num_rows, meta.num_row_groups, meta.created_by) == (70_009, 2, record.created_by)
+    for number, group in enumerate(groups):
+        assert meta.row_group(number).num_rows == group.n_rows
+        for i, path in enumerate(["id", "s.a", "s.l.list.element"]):
+            column = meta.row_group(number).column(i)
+            assert column.path_in_schema == path
+            assert column.data_page_offset == group.start[i]
+            assert column.total_compressed_size == group.length[i]
+            assert column.num_values == group.num_values[i]
+            assert column.dictionary_page_offset is None
     assert [meta.row_group(0).column(i).compression for i in range(3)] == ["ZSTD", "UNCOMPRESSED", "SNAPPY"]
+    assert [meta.row_group(1).column(i).compression for i in range(3)] == ["SNAPPY", "ZSTD", "UNCOMPRESSED"]
 
 
 def test_the_greatest_number_fits(record: SchemaRecord) -> None:
-    column = record.project([0]).metadata(
-        n_rows=1, start=[MAX_NUMBER], length=[MAX_NUMBER], num_values=[1], codec=[7]
-    )
-    assert column.row_group(0).column(0).data_page_offset == MAX_NUMBER
+    meta = metadata(record.project([0]), GroupChunks(1, [MAX_NUMBER], [MAX_NUMBER], [1], [7]))
+    assert meta.row_group(0).column(0).data_page_offset == MAX_NUMBER
 
 
 def test_our_parser_reads_our_footers(record: SchemaRecord) -> None:
     projection = record.project([0, 1])
-    footer = projection.footer(n_rows=2, start=[4, 20], length=[16, 30], num_values=[2, 2], codec=[0, 1])
+    footer = projection.footer([GroupChunks(2, [4, 20], [16, 30], [2, 2], [0, 1])])
     offset, length = read_tail(footer[-8:], file_size=50 + len(footer), file="a")
     assert offset == 50
     meta = parse_footer(footer[:length], file="a", file_size=50 + len(footer))
@@ -131,9 +134,9 @@ def test_our_parser_reads_our_footers(record: SchemaRecord) -> None:
 
 def test_the_arrow_schema_is_left_out_where_it_changes_nothing(record: SchemaRecord) -> None:
     """It would cost a third of opening the buffer; where it matters it must be pruned to the projection."""
-    number = {"n_rows": 1, "start": [4], "length": [1], "num_values": [1], "codec": [0]}
-    assert b"ARROW:schema" not in record.project([0]).footer(**number)
-    assert b"ARROW:schema" in record.project([1]).footer(**number)
+    group = GroupChunks(1, [4], [1], [1], [0])
+    assert b"ARROW:schema" not in record.project([0]).footer([group])
+    assert b"ARROW:schema" in record.project([1]).footer([group])
 
 
 def arrow_schema_of(schema: pa.Schema) -> bytes:
@@ -162,7 +165,7 @@ def test_a_corrupt_schema_is_refused(record: SchemaRecord) -> None:
 def test_pandas_notes_do_not_come_along() -> None:
     noted = TABLE.replace_schema_metadata({b"pandas": b"x" * 1000})
     projection = SchemaRecord.from_metadata(parsed(written(noted))).project([1])
-    footer = projection.footer(n_rows=1, start=[4], length=[1], num_values=[1], codec=[0])
+    footer = projection.footer([GroupChunks(1, [4], [1], [1], [0])])
     assert len(footer) < 700
     assert projection.arrow_schema.metadata is None
 
