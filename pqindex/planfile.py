@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pqindex import storage
+from pqindex import caches, storage
 from pqindex.documents import schema_from_json, schema_to_json
 from pqindex.errors import NotFoundError
 from pqindex.places import empty_columns
@@ -26,14 +26,14 @@ _MAX_CACHED_PLANS = 64
 
 def plan_path(digest: str) -> str:
     """Return where the plan of this digest is shared on this machine."""
-    return os.path.join(storage.cache_folder("plans"), f"{digest}.arrow")
+    return os.path.join(caches.cache_folder("plans"), f"{digest}.arrow")
 
 
 def share(plan: ReadPlan) -> str:
     """Write a plan where other processes of this user find it, once, and return the path."""
     path = plan_path(plan.digest)
     if storage.size_of(path) is None:
-        storage.keep_newest(os.path.dirname(path), _MAX_CACHED_PLANS - 1)
+        caches.keep_newest(os.path.dirname(path), _MAX_CACHED_PLANS - 1)
         with storage.writing(path, overwrite=True) as file:
             _write(plan, file)
     return path

@@ -1,6 +1,7 @@
 """The one door to bytes: listing a source, reading ranges, and writing files that are whole or absent.
 
-Nothing else in pqindex opens, lists or writes a file. Paths of source files are relative to the source's root, with
+Nothing else in pqindex opens, lists or writes a file, but for what may be removed at any time (`caches`, `slots`).
+Paths of source files are relative to the source's root, with
 ``/``, byte for byte as the file system lists them.
 """
 
@@ -537,31 +538,3 @@ def names_in(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-# -- the cache of this user -----------------------------------------------------------------------------------
-
-
-def cache_folder(name: str) -> str:
-    """Return a cache folder of this user, made where it is missing; nobody else may read it.
-
-    It lies below ``PQINDEX_CACHE_DIR``, else the user's cache folder. Everything in it may be removed at any time.
-    """
-    base = os.environ.get("PQINDEX_CACHE_DIR")
-    if not base:
-        base = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "pqindex")
-    folder = os.path.join(base, name)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    return folder
-
-
-def keep_newest(folder: str, n_files: int) -> None:
-    """Remove all but the newest files of a cache folder; a process that has one open or mapped keeps it."""
-    files = []
-    for name in names_in(folder):
-        with contextlib.suppress(FileNotFoundError):
-            path = os.path.join(folder, name)
-            files.append((os.stat(path).st_mtime_ns, path))
-    for _, path in sorted(files)[: max(0, len(files) - n_files)]:
-        with contextlib.suppress(OSError):
-            os.unlink(path)

@@ -13,6 +13,7 @@ import click
 
 from pqindex import __version__
 from pqindex.cli.build import build
+from pqindex.cli.cache import cache
 from pqindex.cli.demo import demo
 from pqindex.cli.info import info, show, snapshots
 from pqindex.cli.options import Session
@@ -40,7 +41,7 @@ def commands(context: click.Context, debug: bool) -> None:
         print_text(context.get_help())
 
 
-for verb in (build, info, query, pin, show, verify, snapshots, demo):
+for verb in (build, info, query, pin, show, verify, snapshots, cache, demo):
     commands.add_command(verb)
 
 

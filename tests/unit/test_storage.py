@@ -198,15 +198,3 @@ def test_of_many_writers_of_one_name_exactly_one_succeeds(tmp_path: Path) -> Non
         thread.join()
     assert len(won) == 1
     assert path.read_bytes() == bytes([won[0]]) * 1000
-
-
-def test_the_cache_is_private_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PQINDEX_CACHE_DIR", str(tmp_path / "cache"))
-    folder = Path(storage.cache_folder("plans"))
-    assert folder.stat().st_mode & 0o077 == 0
-    for number in range(5):
-        path = folder / str(number)
-        path.write_bytes(b"x")
-        os.utime(path, ns=(number, number))
-    storage.keep_newest(str(folder), 2)
-    assert sorted(p.name for p in folder.iterdir()) == ["3", "4"]
