@@ -9,6 +9,7 @@ import torch
 
 from pqindex.errors import LossyCastError, NullValueError, RaggedListError, UsageError
 from pqindex.torch.arguments import integer, one_of, refuse_unknown
+from pqindex.torch.batches import BATCH_NUMBER
 from pqindex.torch.fields import MASK_SUFFIX
 
 Side = Literal["right", "left"]
@@ -45,7 +46,8 @@ def collate_padded(
         - any other tensor: shape (B, ...), stacked;
         - "lengths": shape (B,), int64, and "mask": shape (B, T_max), bool, True where a row is real;
         - ids and the query's columns: shape (B,), int64, float64 or bool where all are such, else a list;
-        - a text field: a list of B lists.
+        - a text field: a list of B lists;
+        - "batch_number": shape (2,), int64, for `BatchPlan.delivered`.
 
     Raises
     ------
@@ -81,6 +83,8 @@ def collate_padded(
                 batch[name] = _padded(name, values, starts, n_steps, False if is_mask else padding)
             else:
                 batch[name] = _stacked(name, values, items)
+        elif name == BATCH_NUMBER:
+            rest[name] = torch.tensor(values[0])  # a tensor, for loops that move every value to a device
         elif name != "length":
             rest[name] = _column(name, values, items)
     lengths_tensor = torch.tensor(lengths, dtype=torch.int64)

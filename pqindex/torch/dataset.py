@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 from pqindex.errors import SelectionIndexError, SequenceTooLongError, SourceError, UsageError
 from pqindex.reader import Reader, Source
 from pqindex.torch.arguments import integer, one_of, refuse_other_source
+from pqindex.torch.batches import BATCH_NUMBER, Batch
 from pqindex.torch.fields import (
     DEFAULT_DTYPE,
     MASK_SUFFIX,
@@ -31,7 +32,7 @@ Item = dict[str, Any]
 
 FIRST_SEQUENCES: Final = 10
 # names of an item or a batch that are not the user's to give
-_RESERVED: Final = ("seq_id", "length", "lengths", "mask")
+_RESERVED: Final = ("seq_id", "length", "lengths", "mask", BATCH_NUMBER)
 
 
 class SequenceDataset(Dataset[Item]):
@@ -176,10 +177,19 @@ class SequenceDataset(Dataset[Item]):
         return self._item(position, self._reader[position])
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        """Return the sequences at some positions, in their order, read together; a DataLoader calls this."""
+        """Return the sequences at some positions, in their order, read together; a DataLoader calls this.
+
+        Each item of a batch that a `BatchPlan` made carries its "batch_number", so that `BatchPlan.delivered` knows
+        it again.
+        """
         positions = [self._position(index) for index in indices]
         tables = self._reader.read(positions)
-        return [self._item(position, table) for position, table in zip(positions, tables, strict=True)]
+        items = [self._item(position, table) for position, table in zip(positions, tables, strict=True)]
+        if isinstance(indices, Batch):
+            for item in items:
+                if isinstance(item, dict):
+                    item[BATCH_NUMBER] = indices.carried
+        return items
 
     def close(self) -> None:
         """Close the files that this process has open; the next read opens them again."""

@@ -33,16 +33,16 @@ _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 
 
-def permutation_key(seed: int, epoch: int) -> int:
-    """Return the 64-bit key of the order of one epoch.
+def permutation_key(*words: int) -> int:
+    """Return the 64-bit key of an order: that of one epoch for (seed, epoch), of a part of it for more words.
 
     Parameters
     ----------
-    seed, epoch : int
+    *words : int
         In [0, 2**64).
     """
     key = 0
-    for word in (seed, epoch):
+    for word in words:
         key = _mix((key + _GAMMA + word) & _MASK)
     return key
 
@@ -105,6 +105,63 @@ class Permutation:
         if self._order is None:
             self._order = _sorted_order(self.n, self.key)
         return self._order[asked]
+
+
+class BlockPermutation:
+    """A random order of [0, n) that keeps neighbours near: blocks in random order, each in a random order of its own.
+
+    Block b holds the items ``[b * block_size, (b + 1) * block_size)``, the last one what is left. Memory is that of
+    a permutation of the blocks and of those blocks that are asked for at once. Pure, and threads may share it.
+
+    Parameters
+    ----------
+    n : int
+        How many items are ordered.
+    key : int
+        64 bits, as from `permutation_key`.
+    block_size : int
+        Items a block, at least 1.
+    """
+
+    def __init__(self, n: int, key: int, block_size: int) -> None:
+        self.n = n
+        self.block_size = block_size
+        self._key = key & _MASK
+        self._n_blocks = max(-(-n // block_size), 1)
+        self._last_size = n - (self._n_blocks - 1) * block_size
+        self._blocks = Permutation(self._n_blocks, permutation_key(self._key, 0))
+        self._last_at = self._place_of_last()
+
+    def _place_of_last(self) -> int:
+        """Return at which place of the order of blocks the last, shorter one comes."""
+        for start in range(0, self._n_blocks, CHUNK):
+            places = np.arange(start, min(start + CHUNK, self._n_blocks))
+            found = np.flatnonzero(self._blocks(places) == self._n_blocks - 1)
+            if found.size:
+                return start + int(found[0])
+        return 0  # there is one block, or none
+
+    def __call__(self, positions: npt.ArrayLike) -> Int64Array:
+        """Return the item at each of some positions of the order; see `Permutation`."""
+        asked = np.asarray(positions, dtype=np.int64)
+        if asked.size and (int(asked.min()) < 0 or int(asked.max()) >= self.n):
+            raise SelectionIndexError(
+                f"a position lies outside the permutation: expected 0 to {self.n - 1}, "
+                f"found {int(asked.min())} to {int(asked.max())}",
+                n=self.n,
+            )
+        missing = self.block_size - self._last_size  # places behind the last block are that much nearer
+        behind = asked >= self._last_at * self.block_size + self._last_size
+        shifted = asked + np.where(behind, missing, 0)
+        places, inside = np.divmod(shifted, self.block_size)
+        blocks = self._blocks(places)
+        items = np.empty_like(asked)
+        for block in np.unique(blocks).tolist():
+            own = blocks == block
+            size = self._last_size if block == self._n_blocks - 1 else self.block_size
+            order = Permutation(size, permutation_key(self._key, 1, block))
+            items[own] = block * self.block_size + order(inside[own])
+        return items
 
 
 class FeistelNetwork:

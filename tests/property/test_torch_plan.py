@@ -18,23 +18,40 @@ from pqindex.torch.stops import equal_step_stops, round_up_stops
 
 @dataclass
 class Source:
-    n: int
+    row_counts: np.ndarray
     digest: str = "0"
     seed: int | None = None
 
     def __len__(self) -> int:
-        return self.n
+        return len(self.row_counts)
 
 
-policies = st.fixed_dictionaries(
+def log_normal(n: int, seed: int) -> list[int]:
+    return np.exp(np.random.default_rng(seed).normal(2, 1, n)).astype(int).tolist()
+
+
+common = {
+    "shuffle": st.sampled_from(["none", "full", "block"]),
+    "block_size": st.integers(1, 60),
+    "seed": st.integers(0, 2**64 - 1),
+    "epoch": st.integers(0, 5),
+}
+lengths_lists = st.one_of(
+    st.lists(st.integers(0, 40), min_size=1, max_size=60),
+    st.builds(log_normal, st.integers(1, 200), st.integers(0, 99)),
+)
+fixed_size = st.fixed_dictionaries(
+    {"lengths": st.integers(1, 200).map(lambda n: [1] * n), "batch_size": st.integers(1, 20), **common}
+)
+token_budget = st.fixed_dictionaries(
     {
-        "n": st.integers(1, 200),
-        "batch_size": st.integers(1, 20),
-        "shuffle": st.sampled_from(["none", "full"]),
-        "seed": st.integers(0, 2**64 - 1),
-        "epoch": st.integers(0, 5),
+        "lengths": lengths_lists,
+        "spare_tokens": st.integers(0, 300),
+        "bucket_ratio": st.sampled_from([1.01, 1.1, 1.5, 4.0, 1000.0]),
+        **common,
     }
 )
+policies = st.one_of(fixed_size, token_budget)
 world_sizes = st.integers(1, 24)
 tails = st.sampled_from(["error", "drop", "pad", "short"])
 stops_lists = st.lists(st.integers(1, 9), min_size=1, max_size=30).map(
@@ -45,10 +62,20 @@ stops_lists = st.lists(st.integers(1, 9), min_size=1, max_size=30).map(
 def ranks_of(policy, world_size, tail="error", rank_multiple=1) -> list[BatchPlan]:
     plans = []
     for rank in range(world_size):
+        lengths = np.array(policy["lengths"], np.int64)
+        how = (
+            {"batch_size": policy["batch_size"]}
+            if "batch_size" in policy
+            else {
+                "max_tokens": max(int(lengths.max()), 1) + policy["spare_tokens"],
+                "bucket_ratio": policy["bucket_ratio"],
+            }
+        )
         plan = BatchPlan(
-            Source(policy["n"]),
-            policy["batch_size"],
+            Source(lengths),
+            **how,
             shuffle=policy["shuffle"],
+            block_size=policy["block_size"],
             seed=policy["seed"],
             rank=rank,
             world_size=world_size,
@@ -82,11 +109,41 @@ def sequences_of(plans: list[BatchPlan]) -> list[int]:
 def test_the_union_over_ranks_is_exactly_the_selection_in_equal_steps(policy, world_size):
     plans = possible(policy, world_size)
     whole = sequences_of(ranks_of(policy, 1))
-    assert sorted(whole) == list(range(policy["n"]))
+    assert sorted(whole) == list(range(len(policy["lengths"])))
     assert sequences_of(plans) == whole
     assert len({len(plan) for plan in plans}) == 1
     assert [len(list(plan)) for plan in plans] == [len(plan) for plan in plans]
-    assert all(0 < len(batch) <= policy["batch_size"] for plan in plans for batch in plan)
+    lengths = np.array(policy["lengths"])
+    for batch in chain.from_iterable(plans):
+        assert batch
+        if "batch_size" in policy:
+            assert len(batch) <= policy["batch_size"]
+        else:
+            assert len(batch) * int(lengths[batch].max()) <= plans[0].max_tokens
+
+
+@given(policies, st.integers(1, 5))
+def test_every_epoch_has_as_many_batches_of_the_same_sizes(policy, other):
+    first, second = ranks_of(policy, 1)[0], ranks_of(policy | {"epoch": policy["epoch"] + other}, 1)[0]
+    assert Counter(map(len, first)) == Counter(map(len, second))
+
+
+@given(policies, world_sizes)
+def test_evaluation_takes_each_sequence_once_on_any_number_of_ranks(policy, world_size):
+    plans = ranks_of(policy | {"shuffle": "none"}, world_size, "short")
+    assert sorted(sequences_of(plans)) == list(range(len(policy["lengths"])))
+
+
+@given(policies, world_sizes)
+def test_batches_before_the_tail_are_the_same_for_every_world_size(policy, world_size):
+    """The tail is the shortest one that can be cut so often: what is before it is untouched."""
+    plans = possible(policy, world_size)
+    whole = batches_of(ranks_of(policy, 1))
+    n_cuts = -len(whole) % world_size
+    spare = np.cumsum([len(batch) - 1 for batch in reversed(whole)])
+    n_tail = int(np.searchsorted(spare, n_cuts)) + 1 if n_cuts else 0
+    n_same = len(whole) - n_tail
+    assert batches_of(plans)[:n_same] == whole[:n_same]
 
 
 @given(policies, st.integers(1, 6), st.integers(1, 4))

@@ -57,7 +57,7 @@ def test_L14_without_shuffling_the_order_is_the_selection_s():
 
 def test_batches_are_lists_of_python_integers():
     (batch,) = list(BatchPlan(Source(3), shuffle="full", seed=1))
-    assert type(batch) is list
+    assert isinstance(batch, list)
     assert {type(position) for position in batch} == {int}
 
 
@@ -210,7 +210,7 @@ def test_the_sampler_is_the_plan():
 
 def test_the_digest_is_fixed_and_depends_on_selection_and_policy_only():
     plan = BatchPlan(Source(50), 4, shuffle="full", seed=7)
-    assert plan.digest == "d36a75de607a43d6bbdd38816745696d7df796f716572689110aeb4f7b743e69"
+    assert plan.digest == "6541b3c75872d51b84d6975b60fe920e5a7c310b15cf34771adfd7ddd007e1ea"
     same = BatchPlan(Source(50, seed=7), 4, shuffle="full", rank=1, world_size=2, tail="pad")
     same.set_epoch(5)
     assert same.digest == plan.digest
@@ -272,8 +272,15 @@ def test_no_module_of_the_plan_imports_torch():
         ({"batch_size": 0}, "batch_size=0 makes no sense: expected an integer of at least 1"),
         ({"batch_size": 2.0}, "batch_size=2.0"),
         ({"batch_size": True}, "batch_size=True"),
-        ({"shuffle": True}, "shuffle=True is not known: expected 'none' or 'full'"),
-        ({"shuffle": "block"}, "shuffle='block'"),
+        ({"shuffle": True}, "shuffle=True is not known: expected 'none' or 'full' or 'block'"),
+        ({"shuffle": "blocks"}, "shuffle='blocks'"),
+        ({"block_size": 0}, "block_size=0"),
+        ({"batch_size": 4, "max_tokens": 9}, "batch_size and max_tokens are both given"),
+        ({"length": "n"}, "length is given without max_tokens"),
+        ({"max_tokens": 0}, "max_tokens=0"),
+        ({"max_tokens": 9, "bucket_ratio": 1.0}, "bucket_ratio=1.0 makes no sense"),
+        ({"evaluate": True, "shuffle": "full"}, "evaluate=True takes every sequence once and in one order"),
+        ({"evaluate": True, "tail": "drop"}, "found shuffle='none', tail='drop'"),
         ({"seed": -1}, "seed=-1"),
         ({"seed": 2**64}, "seed=18446744073709551616"),
         ({"seed": "7"}, "seed='7'"),
