@@ -22,5 +22,13 @@ from pqindex.torch.batchplan import BatchPlan
 from pqindex.torch.collate import collate_padded
 from pqindex.torch.dataset import SequenceDataset
 from pqindex.torch.loader import SequenceLoader
+from pqindex.torch.resumable import ResumeReport, check_resumable
 
-__all__ = ["BatchPlan", "SequenceDataset", "SequenceLoader", "collate_padded"]
+__all__ = [
+    "BatchPlan",
+    "ResumeReport",
+    "SequenceDataset",
+    "SequenceLoader",
+    "check_resumable",
+    "collate_padded",
+]

@@ -271,7 +271,10 @@ class BatchPlan:
     def __iter__(self) -> PlanIterator:
         """Return an iterator over this rank's batches, as lists of positions in the selection."""
         # bound now, not at the first batch: a later set_epoch is for later iterators
-        return PlanIterator(self, _Place(self._epoch, self._present, self._course))
+        return PlanIterator(self, self._place())
+
+    def _place(self) -> _Place:
+        return _Place(self._epoch, self._present, self._course)
 
     def _mine(self, course: _Course) -> range:
         return range(course.steps * self.world_size + self.rank, len(course.stops), self.world_size)
@@ -347,7 +350,7 @@ class BatchPlan:
             If `delivered` is more than the batches of this rank.
         """
         counted = self._counted if delivered is None else integer("delivered", delivered, below=len(self) + 1)
-        return self._state_of(_Place(self._epoch, self._present, self._course), counted)
+        return self._state_of(self._place(), counted)
 
     def _state_of(self, place: _Place, delivered: int) -> dict[str, Any]:
         course = place.course
@@ -467,7 +470,8 @@ class PlanIterator(Iterator[Batch]):
     """The batches of a rank from a place on, and where it is: what torchdata's StatefulDataLoader asks for.
 
     Its state counts the batches that it handed out; StatefulDataLoader keeps the state that belongs to each batch
-    and gives back that of the one that was delivered. Loading a state changes the iterator, never the plan.
+    and gives back that of the one that was delivered. Loading a state moves the plan as well: at the end of an epoch
+    StatefulDataLoader asks for another iterator, which must not begin the epoch again.
     """
 
     def __init__(self, plan: BatchPlan, place: _Place) -> None:
@@ -489,8 +493,9 @@ class PlanIterator(Iterator[Batch]):
         return self._plan._state_of(self._place, self._n_given)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to where a state was taken; see `BatchPlan.load_state_dict`."""
-        self._go_to(self._plan._place_of(state))
+        """Go to where a state was taken, with the plan; see `BatchPlan.load_state_dict`."""
+        self._plan.load_state_dict(state)
+        self._go_to(self._plan._place())
 
 
 def _refuse_contradictions(batch_size: object, max_tokens: object, length: object) -> None:

@@ -15,7 +15,9 @@ def run(code: str) -> str:
 
 
 def test_public_names():
-    assert pqindex.torch.__all__ == ["BatchPlan", "SequenceDataset", "SequenceLoader", "collate_padded"]
+    assert pqindex.torch.__all__ == sorted(pqindex.torch.__all__)
+    promised = {"BatchPlan", "SequenceDataset", "SequenceLoader", "check_resumable", "collate_padded"}
+    assert promised <= set(pqindex.torch.__all__)
     assert all(hasattr(pqindex.torch, name) for name in pqindex.torch.__all__)
 
 
