@@ -190,6 +190,12 @@ class SequenceTooLongError(SourceError):
     reason = "sequence-too-long"
 
 
+class SequenceTooShortError(SourceError):
+    """No sequence has the rows that a window needs."""
+
+    reason = "sequence-too-short"
+
+
 # -- bytes that are not those that were recorded --------------------------------------------------------------
 
 

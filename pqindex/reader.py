@@ -221,6 +221,11 @@ class Reader:
         """Digest of the selection."""
         return self._plan.selection_digest
 
+    @property
+    def plan_digest(self) -> str:
+        """Digest of what is read on this machine: the selection, the columns, and the files as they were seen."""
+        return self._plan.digest
+
     # -- reading ------------------------------------------------------------------------------------------
 
     def __getitem__(self, position: SupportsIndex) -> pa.Table:

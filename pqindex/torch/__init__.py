@@ -22,6 +22,7 @@ from pqindex.torch.batchplan import BatchPlan
 from pqindex.torch.collate import collate_padded
 from pqindex.torch.dataset import SequenceDataset
 from pqindex.torch.loader import SequenceLoader
+from pqindex.torch.ragged import collate_nested, collate_packed
 from pqindex.torch.resumable import ResumeReport, check_resumable
 
 __all__ = [
@@ -30,5 +31,7 @@ __all__ = [
     "SequenceDataset",
     "SequenceLoader",
     "check_resumable",
+    "collate_nested",
+    "collate_packed",
     "collate_padded",
 ]

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import torch
 
-from pqindex.errors import LossyCastError, NullValueError, RaggedListError, UsageError
+from pqindex.errors import LossyCastError
 from pqindex.torch.arguments import integer, one_of, refuse_unknown
-from pqindex.torch.batches import BATCH_NUMBER
+from pqindex.torch.batchitems import of_items, rows_and_rest
 from pqindex.torch.fields import MASK_SUFFIX
 
 Side = Literal["right", "left"]
@@ -30,7 +30,8 @@ def collate_padded(
     Parameters
     ----------
     items : sequence of dict
-        As `SequenceDataset` gives them.
+        As `SequenceDataset` gives them, or `WindowDataset`. Items that were padded already bring their "mask"
+        with them, shape (T,), and their rows count as T; each "length" stays what the item says.
     padding_value : float, or mapping of floats by field, default 0.0
         Written where a sequence has no rows. Fields that a mapping leaves out get 0. Masks are padded with
         False.
@@ -63,87 +64,33 @@ def collate_padded(
     """
     one_of("side", side, ("right", "left"))
     multiple_of = integer("multiple_of", multiple_of, least=1)
-    _validate_items(items)
-    lengths = [int(item["length"]) for item in items]
-    n_steps = -(-max(lengths) // multiple_of) * multiple_of
-    starts = [0 if side == "right" else n_steps - length for length in lengths]
+    lengths = of_items(items, reserved=("lengths",))
+    masks = [item["mask"] for item in items] if "mask" in items[0] else None
+    row_counts = lengths if masks is None else [len(mask) for mask in masks]
+    n_steps = -(-max(row_counts) // multiple_of) * multiple_of
+    starts = [0 if side == "right" else n_steps - n_rows for n_rows in row_counts]
     if isinstance(padding_value, Mapping):
         refuse_unknown("padding_value", padding_value, [n for n in items[0] if n not in {"length", "seq_id"}])
+    rows, rest = rows_and_rest(items, row_counts)
     batch: dict[str, Any] = {}
-    rest: dict[str, Any] = {}
-    for name in items[0]:
-        values = [item[name] for item in items]
-        if isinstance(values[0], torch.Tensor):
-            _validate_tensors(name, values, items)
-            if all(v.ndim > 0 and v.shape[0] == length for v, length in zip(values, lengths, strict=True)):
-                padding = (
-                    padding_value.get(name, 0.0) if isinstance(padding_value, Mapping) else padding_value
-                )
-                is_mask = name.endswith(MASK_SUFFIX) and name.removesuffix(MASK_SUFFIX) in items[0]
-                batch[name] = _padded(name, values, starts, n_steps, False if is_mask else padding)
-            else:
-                batch[name] = _stacked(name, values, items)
-        elif name == BATCH_NUMBER:
-            rest[name] = torch.tensor(values[0])  # a tensor, for loops that move every value to a device
-        elif name != "length":
-            rest[name] = _column(name, values, items)
-    lengths_tensor = torch.tensor(lengths, dtype=torch.int64)
-    steps = torch.arange(n_steps) - torch.tensor(starts, dtype=torch.int64)[:, None]
-    batch["lengths"] = lengths_tensor
-    batch["mask"] = (steps >= 0) & (steps < lengths_tensor[:, None])
+    for name, values in rows.items():
+        padding = padding_value.get(name, 0.0) if isinstance(padding_value, Mapping) else padding_value
+        of_what = name.removesuffix(MASK_SUFFIX)
+        is_mask = of_what != name and (of_what in items[0] or masks is not None)
+        batch[name] = _padded(name, values, starts, n_steps, False if is_mask else padding)
+    batch["lengths"] = torch.tensor(lengths, dtype=torch.int64)
+    if masks is None:
+        steps = torch.arange(n_steps) - torch.tensor(starts, dtype=torch.int64)[:, None]
+        batch["mask"] = (steps >= 0) & (steps < batch["lengths"][:, None])
+    else:
+        batch["mask"] = _padded("mask", masks, starts, n_steps, False)
     return batch | rest
-
-
-def _validate_items(items: Sequence[Any]) -> None:
-    if not items:
-        raise UsageError("there is nothing to collate: the list of items is empty")
-    for i, item in enumerate(items):
-        if not isinstance(item, Mapping) or "length" not in item:
-            raise UsageError(
-                f"item {i} is {type(item).__name__} without a 'length'",
-                hint="collate items of a SequenceDataset; a transform must return a dict and keep 'length'",
-            )
-        if item.keys() != items[0].keys():
-            name = min(item.keys() ^ items[0].keys())
-            raise UsageError(
-                f"the items of a batch have different names: {name!r} is in some and not in all",
-                hint="a transform must give every item the same names",
-                name=name,
-            )
-    for name in ("lengths", "mask"):
-        if name in items[0]:
-            raise UsageError(
-                f"an item has the name {name!r}, which the batch has for itself", hint="rename it", name=name
-            )
-
-
-def _validate_tensors(name: str, values: list[Any], items: Sequence[Mapping[str, Any]]) -> None:
-    first = values[0]
-    for value, item in zip(values, items, strict=True):
-        if not isinstance(value, torch.Tensor) or value.dtype != first.dtype:
-            found = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
-            raise UsageError(
-                f"{name!r} is {first.dtype} in one sequence and {found} in another: "
-                f"sequence {item.get('seq_id')!r}",
-                hint="a transform must give every item the same dtypes",
-                field=name,
-            )
 
 
 def _padded(
     name: str, values: list[torch.Tensor], starts: list[int], n_steps: int, padding: float
 ) -> torch.Tensor:
     first = values[0]
-    for value in values:
-        if value.shape[1:] != first.shape[1:]:
-            raise RaggedListError(
-                f"the sequences of a batch have rows of different shapes in {name!r}: expected "
-                f"{tuple(first.shape[1:])}, found {tuple(value.shape[1:])}",
-                hint="a list column must have lists of one length in all sequences that are batched together",
-                field=name,
-                expected=tuple(first.shape[1:]),
-                found=tuple(value.shape[1:]),
-            )
     _validate_padding(name, padding, first.dtype)
     out = first.new_full((len(values), n_steps, *first.shape[1:]), padding)
     for row, value, start in zip(out, values, starts, strict=True):
@@ -165,41 +112,3 @@ def _validate_padding(name: str, padding: float, dtype: torch.dtype) -> None:
             field=name,
             value=padding,
         )
-
-
-def _stacked(name: str, values: list[torch.Tensor], items: Sequence[Mapping[str, Any]]) -> torch.Tensor:
-    for value, item in zip(values, items, strict=True):
-        if value.shape != values[0].shape:
-            raise RaggedListError(
-                f"{name!r} has neither a row for each of the sequence's steps nor one shape in all "
-                f"sequences: sequence {item.get('seq_id')!r} of length {item['length']}; "
-                f"expected {tuple(values[0].shape)}, found {tuple(value.shape)}",
-                hint="a transform that changes the number of rows must do so in every field and in 'length'",
-                field=name,
-                expected=tuple(values[0].shape),
-                found=tuple(value.shape),
-            )
-    return torch.stack(values)
-
-
-def _column(name: str, values: list[Any], items: Sequence[Mapping[str, Any]]) -> torch.Tensor | list[Any]:
-    """Return ids or values of a query's column: a tensor where all are numbers of one kind, else a list."""
-    kinds = {type(value) for value in values}
-    numbers = kinds - {type(None)}
-    if not numbers or not (numbers <= {int, float} or numbers == {bool}):
-        return values
-    if len(kinds) > len(numbers):
-        item = next(item for item, value in zip(items, values, strict=True) if value is None)
-        raise NullValueError(
-            f"column {name!r} of the query is null: sequence {item.get('seq_id')!r}",
-            hint="give it a value in the query, with coalesce, or leave the sequence out",
-            column=name,
-            seq_id=item.get("seq_id"),
-        )
-    if numbers == {bool}:
-        return torch.tensor(values, dtype=torch.bool)
-    if float in numbers:
-        return torch.tensor(values, dtype=torch.float64)
-    if all(-(1 << 63) <= value < 1 << 63 for value in values):
-        return torch.tensor(values, dtype=torch.int64)
-    return values  # unsigned ids of 2**63 and more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, SupportsIndex
 
@@ -14,10 +15,12 @@ from pqindex.errors import SelectionIndexError, SequenceTooLongError, SourceErro
 from pqindex.reader import Reader, Source
 from pqindex.torch.arguments import integer, one_of, refuse_other_source
 from pqindex.torch.batches import BATCH_NUMBER, Batch
+from pqindex.torch.decoded import DecodedCache, Kind
 from pqindex.torch.fields import (
     DEFAULT_DTYPE,
     MASK_SUFFIX,
     DTypeArgument,
+    Field,
     FieldsArgument,
     PoliciesArgument,
     parse_fields,
@@ -76,6 +79,13 @@ class SequenceDataset(Dataset[Item]):
     transform : callable, optional
         Applied to each item, last. It must be picklable for workers that are spawned. One that changes the
         number of rows must set "length" too.
+    cache : {"disk", "memory"}, optional
+        Keep the tensors of sequences that were decoded, in a file or in memory that the processes of this machine
+        share: workers, ranks and later runs read them from there. See `pqindex.torch.decoded`.
+    cache_dir : path, optional
+        With "disk": the folder; by default below the user's cache folder.
+    cache_bytes : int, optional
+        As many of the first sequences as fit are kept; 64 GiB on disk by default, 4 GiB in memory.
 
     Raises
     ------
@@ -103,6 +113,9 @@ class SequenceDataset(Dataset[Item]):
         staleness: Literal["error", "warn", "ignore"] = "error",
         max_open_files: int = 128,
         transform: Callable[[Item], Any] | None = None,
+        cache: Kind | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_bytes: int | None = None,
     ) -> None:
         refuse_other_source(source, "read_plan")
         one_of("lists", lists, ("rows",))
@@ -117,6 +130,20 @@ class SequenceDataset(Dataset[Item]):
         self._transform = transform
         self._list_widths: dict[str, int] = {}
         self._check_names()
+        self._cache: DecodedCache | None = None
+        if cache is not None:
+            self._cache = DecodedCache(
+                self._fields,
+                self._reader.row_counts,
+                identity=self._reader.plan_digest,
+                kind=cache,
+                folder=cache_dir,
+                max_bytes=cache_bytes,
+            )
+        elif cache_dir is not None or cache_bytes is not None:
+            raise UsageError(
+                "cache_dir and cache_bytes belong to a cache", hint='give cache="disk" or "memory"'
+            )
         if max_rows is not None:
             self._check_lengths(integer("max_rows", max_rows, least=1))
 
@@ -174,7 +201,10 @@ class SequenceDataset(Dataset[Item]):
             If a value is refused.
         """
         position = self._position(index)
-        return self._item(position, self._reader[position])
+        kept = self._kept(position)
+        return (
+            self._item(position, self._reader[position]) if kept is None else self._finished(position, kept)
+        )
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Return the sequences at some positions, in their order, read together; a DataLoader calls this.
@@ -183,17 +213,55 @@ class SequenceDataset(Dataset[Item]):
         it again.
         """
         positions = [self._position(index) for index in indices]
-        tables = self._reader.read(positions)
-        items = [self._item(position, table) for position, table in zip(positions, tables, strict=True)]
+        kept = [self._kept(position) for position in positions]
+        missing = [position for position, item in zip(positions, kept, strict=True) if item is None]
+        tables = iter(self._reader.read(missing) if missing else ())
+        items = [
+            self._item(position, next(tables)) if item is None else self._finished(position, item)
+            for position, item in zip(positions, kept, strict=True)
+        ]
         if isinstance(indices, Batch):
             for item in items:
                 if isinstance(item, dict):
                     item[BATCH_NUMBER] = indices.carried
         return items
 
+    def warm(self, *, progress: Callable[[int, int], None] | None = None, batch_size: int = 64) -> None:
+        """Read every sequence that the cache keeps and does not have yet.
+
+        Several processes may do so at once; a stop loses nothing that is there.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Told how many of how many sequences are there.
+        batch_size : int, default 64
+            Sequences read together.
+
+        Raises
+        ------
+        UsageError
+            If the dataset has no cache.
+        """
+        if self._cache is None:
+            raise UsageError("the dataset has no cache to warm", hint='give it cache="disk" or "memory"')
+        n_kept = self._cache.n_kept
+        for start in range(0, n_kept, integer("batch_size", batch_size, least=1)):
+            stop = min(start + batch_size, n_kept)
+            missing = [position for position in range(start, stop) if not self._cache.has(position)]
+            for position, table in zip(missing, self._reader.read(missing), strict=True):
+                self._item(position, table)
+            if progress is not None:
+                progress(stop, n_kept)
+
     def close(self) -> None:
         """Close the files that this process has open; the next read opens them again."""
         self._reader.close()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._cache is not None:
+            self._cache.reopen(self.row_counts)
 
     def _position(self, index: SupportsIndex) -> int:
         n = len(self)
@@ -214,22 +282,40 @@ class SequenceDataset(Dataset[Item]):
         return asked + n if asked < 0 else asked
 
     def _item(self, position: int, table: pa.Table) -> Any:
-        reader = self._reader
-        seq_id = reader.seq_ids[position].as_py()
         item: Item = {}
         for field in self._fields:
-            try:
-                item[field.name], mask = read_field(field, table, seq_id)
-            except SourceError as error:
-                raise self._placed(error, position) from None
+            item[field.name], mask = self._values(field, position, table)
             if mask is not None:
                 item[field.name + MASK_SUFFIX] = mask
-        item["seq_id"] = seq_id
-        item["length"] = table.num_rows
-        extra = reader.extra
-        for i, name in enumerate(extra.column_names):
-            item[name] = extra.column(i)[position].as_py()
+        if self._cache is not None:
+            self._cache.store(position, item)
+        return self._finished(position, item)
+
+    def _kept(self, position: int) -> Item | None:
+        """Return the fields of a sequence where the cache has them."""
+        if self._cache is None:
+            return None
+        return self._cache.load(position, int(self.row_counts[position]))
+
+    def _finished(self, position: int, item: Item) -> Any:
+        """Return an item with all that it has besides its fields, through the transform."""
+        item |= self._ids(position, length=int(self.row_counts[position]))
         return item if self._transform is None else self._transform(item)
+
+    def _values(
+        self, field: Field, position: int, table: pa.Table, *, first_row: int = 0
+    ) -> tuple[torch.Tensor | list[Any], torch.Tensor | None]:
+        """Return a field of some rows of a sequence, from `first_row` on, and its mask if it has one."""
+        try:
+            return read_field(field, table, self._reader.seq_ids[position].as_py(), first_row=first_row)
+        except SourceError as error:
+            raise self._placed(error, position) from None
+
+    def _ids(self, position: int, *, length: int) -> Item:
+        """Return what an item has besides its fields: id, length, and the query's other columns."""
+        extra = self._reader.extra
+        columns = {name: extra.column(i)[position].as_py() for i, name in enumerate(extra.column_names)}
+        return {"seq_id": self._reader.seq_ids[position].as_py(), "length": length, **columns}
 
     def _placed(self, error: SourceError, position: int) -> SourceError:
         """Return the error with the file and the row group of the value that it tells of."""

@@ -367,7 +367,7 @@ def _check_fill(field: Field, argument: str) -> None:
     if field.dtype is None:
         fits = isinstance(value, str | bytes)
     else:
-        fits = isinstance(value, int | float | np.number) and _fits(value, field.dtype)
+        fits = isinstance(value, int | float | np.number) and fits_dtype(value, field.dtype)
     if not fits:
         raise UsageError(
             f"{argument} of field {field.name!r} fills with {value!r}, which is no {field.dtype or 'text'}",
@@ -377,7 +377,8 @@ def _check_fill(field: Field, argument: str) -> None:
         )
 
 
-def _fits(value: float | np.number[Any], dtype: torch.dtype) -> bool:
+def fits_dtype(value: float | np.number[Any], dtype: torch.dtype) -> bool:
+    """Return whether a dtype holds a number; in a float dtype it may be rounded."""
     number = float(value)
     if not np.isfinite(number):
         return dtype.is_floating_point

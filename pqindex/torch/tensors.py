@@ -27,7 +27,7 @@ from pqindex.torch.fields import PRECISION, STORAGE, Field, FieldColumn
 
 
 def read_field(
-    field: Field, table: pa.Table, seq_id: object
+    field: Field, table: pa.Table, seq_id: object, *, first_row: int = 0
 ) -> tuple[torch.Tensor | list[Any], torch.Tensor | None]:
     """Return a field of one sequence, and its mask if it has one.
 
@@ -41,6 +41,8 @@ def read_field(
         The projected columns of the sequence.
     seq_id : object
         For messages.
+    first_row : int, default 0
+        Which row of the sequence the table starts with, for messages too.
 
     Returns
     -------
@@ -53,7 +55,7 @@ def read_field(
     NullValueError, NonFiniteError, LossyCastError, RaggedListError
         With field, column, sequence and row.
     """
-    return _FieldRead(field, table, seq_id).result()
+    return _FieldRead(field, table, seq_id, first_row).result()
 
 
 @dataclass(slots=True)
@@ -101,10 +103,11 @@ def _copied(field: Field, table: pa.Table, storage: np.dtype[Any]) -> _Grid | No
 class _FieldRead:
     """One reading of a field of one sequence: the values so far, and which of them are not the file's own."""
 
-    def __init__(self, field: Field, table: pa.Table, seq_id: object) -> None:
+    def __init__(self, field: Field, table: pa.Table, seq_id: object, first_row: int) -> None:
         self._field = field
         self._table = table
         self._seq_id = seq_id
+        self._first_row = first_row
 
     def result(self) -> tuple[torch.Tensor | list[Any], torch.Tensor | None]:
         if self._field.dtype is None:
@@ -235,10 +238,14 @@ class _FieldRead:
     # -- refusals --------------------------------------------------------------------------------------------
 
     def _place(self, column: FieldColumn, row: int) -> str:
-        return f"field {self._field.name!r}, column {column.name!r}, sequence {self._seq_id!r}, row {row}"
+        return (
+            f"field {self._field.name!r}, column {column.name!r}, sequence {self._seq_id!r}, "
+            f"row {self._first_row + row}"
+        )
 
     def _facts(self, column: FieldColumn, row: int, **more: Any) -> dict[str, Any]:
-        return {"field": self._field.name, "column": column.name, "seq_id": self._seq_id, "row": row, **more}
+        place = {"field": self._field.name, "column": column.name, "seq_id": self._seq_id}
+        return {**place, "row": self._first_row + row, **more}
 
     def _found(self, column: FieldColumn, row: int) -> str:
         cell = self._table.column(column.index)[row]

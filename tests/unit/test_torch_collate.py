@@ -184,7 +184,10 @@ def test_a_padding_value_outside_a_narrow_dtype_is_an_error(dtype, value):
         ([{"x": torch.zeros(1)}], "item 0 is dict without a 'length'"),
         ([item(1), torch.zeros(1)], "item 1 is Tensor without a 'length'"),
         ([item(1), item(1, z=1)], "'z' is in some and not in all"),
-        ([item(1, mask=1)], "an item has the name 'mask'"),
+        ([item(1, mask=1)], "an item has the name 'mask', .*with as many True as 'length' says, 1; found 1"),
+        ([item(1, mask=torch.ones(1, 1, dtype=torch.bool))], r"found torch.bool of shape \(1, 1\)"),
+        ([item(1, mask=torch.ones(2, dtype=torch.bool))], r"found torch.bool of shape \(2,\)"),
+        ([item(1, lengths=1)], "an item has the name 'lengths', which the batch has for itself"),
         (
             [item(1), item(1) | {"y": [1]}],
             "'y' is torch.int64 in one sequence and list in another: sequence 1",
