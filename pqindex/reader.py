@@ -57,6 +57,9 @@ COUNTERS = (
     "fallback_no_pages",
     "fallback_old_writer",
     "fallback_group_is_cheaper",
+    "direct_groups",
+    "direct_columns",
+    "fallback_not_direct",
 )
 
 RowRequest = tuple[SupportsIndex, int, int]
@@ -301,7 +304,9 @@ class Reader:
         pages. ``decodes``: buffers given to PyArrow. ``ranges`` and ``bytes``: asked of the files. ``opens`` and
         ``open_files``; ``footer_reads``, always 0. ``handle_hits``, ``group_cache_hits``, ``group_cache_bytes``.
         ``fallback_...``: why a part of a row group was not read through pages (none are known; an old writer's
-        chunks; the whole group is cheaper by now).
+        chunks; the whole group is cheaper by now). ``direct_groups`` and ``direct_columns``: row groups that were
+        fetched for direct decoding, and columns that were decoded so; ``fallback_not_direct``: columns that PyArrow
+        took over.
         """
         process = self._own_process()
         return {
@@ -323,6 +328,40 @@ class Reader:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+    def fetch_whole(self, positions: Sequence[int]) -> list[Fetched | None]:
+        """Return the bytes of each sequence that is one whole row group, undecoded, and None for the others.
+
+        For who decodes them in another way than `read` does. Files are read in order, each byte once.
+        """
+        plan, process = self._plan, self._own_process()
+        found: list[Fetched | None] = [None] * len(positions)
+        wanted: dict[int, list[int]] = {}
+        for number, position in enumerate(positions):
+            first, stop = plan.segment_stops[position : position + 2].tolist()
+            if stop - first == 1:
+                group = int(plan.group_of_segment[first])
+                if plan.row_stop[first] - plan.row_start[first] == plan.group_n_rows[group]:
+                    wanted.setdefault(group, []).append(number)
+        blocks = [(group, self._whole_block(process, group)) for group in sorted(wanted)]
+        usable = [(group, block) for group, block in blocks if block is not None and not block.padding]
+        files = plan.group_file
+        by_file = [
+            (file_no, list(own)) for file_no, own in groupby(usable, key=lambda one: int(files[one[0]]))
+        ]
+        results = process.map(
+            lambda one: self._fetch(process, one[0], [block for _, block in one[1]]), by_file
+        )
+        for (_, own), fetched in zip(by_file, results, strict=True):
+            for (group, _), one in zip(own, fetched, strict=True):
+                for number in wanted[group]:
+                    found[number] = one
+        process.counters.count(reads=sum(one is not None for one in found), direct_groups=len(usable))
+        return found
+
+    def count_direct(self, *, columns: int, refused: int) -> None:
+        """Count columns that were decoded without PyArrow, and those that it had to take over."""
+        self._own_process().counters.count(direct_columns=columns, fallback_not_direct=refused)
 
     # -- which rows ---------------------------------------------------------------------------------------
 

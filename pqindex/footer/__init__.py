@@ -5,7 +5,16 @@ column chunks as arrays, which statistics to believe, and the synthetic footers 
 opening files, listing them, and what a sequence is.
 """
 
-from pqindex.footer.blocks import Block, Fetched, batches, coalesce, decode_blocks, fetch
+from pqindex.footer.blocks import (
+    Block,
+    Fetched,
+    batches,
+    coalesce,
+    decode_blocks,
+    fetch,
+    leaf_spans,
+    select_leaves,
+)
 from pqindex.footer.chunks import UNKNOWN_CODEC, Chunks, chunk_start
 from pqindex.footer.metadata import MAX_FOOTER_BYTES, TAIL_BYTES, FileMetadata, parse_footer, read_tail
 from pqindex.footer.paging import PagePlaces, find_pages
@@ -42,6 +51,7 @@ __all__ = [
     "fetch",
     "find_pages",
     "join_parts",
+    "leaf_spans",
     "leaf_types",
     "parse_footer",
     "parse_schema",
@@ -49,6 +59,7 @@ __all__ = [
     "read_group",
     "read_tail",
     "row_range_blocks",
+    "select_leaves",
     "unreadable",
     "unreadable_chunks",
     "whole_group",

@@ -7,6 +7,8 @@ sequences pays once for opening a buffer. Never here: which blocks to read, and 
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from pqindex.errors import SourceChangedError
@@ -134,6 +136,38 @@ def _cut(block: Block, whole: memoryview, positions: list[int], lengths: list[in
             parts.append(whole[position : position + length])
             at += length
     return Fetched(block, parts, starts)
+
+
+def leaf_spans(fetched: Fetched) -> list[tuple[bytes | memoryview, int, int]]:
+    """Return where the chunk of each leaf lies: (buffer, start, stop)."""
+    lengths = fetched.block.lengths
+    if len(fetched.parts) == 1:
+        (part,) = fetched.parts
+        return [(part, start, start + length) for start, length in zip(fetched.starts, lengths, strict=True)]
+    stops = list(accumulate(map(len, fetched.parts)))
+    spans = []
+    for start, length in zip(fetched.starts, lengths, strict=True):
+        at = bisect_right(stops, start) if length else 0
+        before = stops[at - 1] if at else 0
+        spans.append((fetched.parts[at], start - before, start - before + length))
+    return spans
+
+
+def select_leaves(fetched: Fetched, projection: Projection, leaves: Sequence[int]) -> Fetched:
+    """Return some leaves of a block of whole chunks, with their bytes, as a block of a narrower projection."""
+    block, spans = fetched.block, leaf_spans(fetched)
+    parts: list[bytes | memoryview] = [
+        memoryview(buffer)[start:stop] for buffer, start, stop in map(spans.__getitem__, leaves)
+    ]
+    lengths = [len(part) for part in parts]
+    narrow = block._replace(
+        projection=projection,
+        starts=[block.starts[leaf] for leaf in leaves],
+        lengths=lengths,
+        num_values=[block.num_values[leaf] for leaf in leaves],
+        codec=[block.codec[leaf] for leaf in leaves],
+    )
+    return Fetched(narrow, parts, [0, *accumulate(lengths)][:-1])
 
 
 def decode_blocks(fetched: Sequence[Fetched]) -> list[pa.Table]:

@@ -189,10 +189,15 @@ class Projection:
     field_indices: tuple[int, ...]
     arrow_schema: pa.Schema
     padding: int
+    _record: SchemaRecord = field(repr=False)
     _head: bytes
     _chunk_heads: tuple[bytes, ...]
     _tail: bytes
     _heads_of_codecs: dict[tuple[int, ...], tuple[bytes, ...]] = field(default_factory=dict, repr=False)
+
+    def narrowed(self, field_indices: Sequence[int]) -> Projection:
+        """Return the projection of the same schema to some of the fields."""
+        return self._record.project(field_indices)
 
     def footer(self, groups: Sequence[GroupChunks]) -> bytes:
         """Return a footer with these row groups, and the tail that ends a file: what stands behind the chunks.
@@ -416,6 +421,7 @@ def _project(record: SchemaRecord, field_indices: tuple[int, ...]) -> Projection
         field_indices=field_indices,
         arrow_schema=projected,
         padding=record.padding,
+        _record=record,
         _head=b"".join([_VERSION_1, _header(2, 1, LIST), schema_bytes, _header(3, 2, I64)]),
         _chunk_heads=tuple(
             _chunk_head(schema.leaves[leaf], schema.encoded_paths[leaf]) for leaf in leaf_indices

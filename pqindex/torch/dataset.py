@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from pqindex.errors import SelectionIndexError, SequenceTooLongError, SourceError, UsageError
+from pqindex.numbers import NumberReader
 from pqindex.reader import Reader, Source
 from pqindex.torch.arguments import integer, one_of, refuse_other_source
 from pqindex.torch.batches import BATCH_NUMBER, Batch
@@ -26,7 +27,7 @@ from pqindex.torch.fields import (
     parse_fields,
     resolve_fields,
 )
-from pqindex.torch.tensors import read_field
+from pqindex.torch.tensors import Array, is_direct, number_field, plain_tensor, read_field
 
 if TYPE_CHECKING:
     from pqindex.torch.stops import Int64Array
@@ -129,6 +130,9 @@ class SequenceDataset(Dataset[Item]):
         )
         self._transform = transform
         self._list_widths: dict[str, int] = {}
+        plain = [field for field in self._fields if is_direct(field)]
+        self._direct = {field.name: i for i, field in enumerate(plain)}
+        self._numbers = NumberReader(self._reader, [number_field(field) for field in plain])
         self._check_names()
         self._cache: DecodedCache | None = None
         if cache is not None:
@@ -202,9 +206,7 @@ class SequenceDataset(Dataset[Item]):
         """
         position = self._position(index)
         kept = self._kept(position)
-        return (
-            self._item(position, self._reader[position]) if kept is None else self._finished(position, kept)
-        )
+        return self._read([position])[0] if kept is None else self._finished(position, kept)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Return the sequences at some positions, in their order, read together; a DataLoader calls this.
@@ -215,9 +217,9 @@ class SequenceDataset(Dataset[Item]):
         positions = [self._position(index) for index in indices]
         kept = [self._kept(position) for position in positions]
         missing = [position for position, item in zip(positions, kept, strict=True) if item is None]
-        tables = iter(self._reader.read(missing) if missing else ())
+        read = iter(self._read(missing))
         items = [
-            self._item(position, next(tables)) if item is None else self._finished(position, item)
+            next(read) if item is None else self._finished(position, item)
             for position, item in zip(positions, kept, strict=True)
         ]
         if isinstance(indices, Batch):
@@ -249,8 +251,7 @@ class SequenceDataset(Dataset[Item]):
         for start in range(0, n_kept, integer("batch_size", batch_size, least=1)):
             stop = min(start + batch_size, n_kept)
             missing = [position for position in range(start, stop) if not self._cache.has(position)]
-            for position, table in zip(missing, self._reader.read(missing), strict=True):
-                self._item(position, table)
+            self._read(missing)
             if progress is not None:
                 progress(stop, n_kept)
 
@@ -281,9 +282,35 @@ class SequenceDataset(Dataset[Item]):
             )
         return asked + n if asked < 0 else asked
 
-    def _item(self, position: int, table: pa.Table) -> Any:
+    def _read(self, positions: Sequence[int]) -> list[Any]:
+        """Return the items at some positions, read together."""
+        if not positions:
+            return []
+        if not self._direct:
+            tables = self._reader.read(positions)
+            return [self._item(position, table) for position, table in zip(positions, tables, strict=True)]
+        reads = self._numbers.read(positions)
+        return [
+            self._item(position, read.table, read.arrays)
+            for position, read in zip(positions, reads, strict=True)
+        ]
+
+    def _item(
+        self, position: int, table: pa.Table | None, arrays: Sequence[Array | None] | None = None
+    ) -> Any:
+        """Return an item of the rows of a sequence, of which some fields may be arrays already."""
         item: Item = {}
         for field in self._fields:
+            at = self._direct.get(field.name)
+            array = None if arrays is None or at is None else arrays[at]
+            if array is not None:
+                tensor = plain_tensor(field, array)
+                if tensor is not None:
+                    item[field.name] = tensor
+                    continue
+                table = None  # a value to be named with its place, which the table of all columns gives
+            if table is None:
+                table = self._reader[position]
             item[field.name], mask = self._values(field, position, table)
             if mask is not None:
                 item[field.name + MASK_SUFFIX] = mask

@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 
 from pqindex.errors import LossyCastError, NonFiniteError, NullValueError, RaggedListError
+from pqindex.numbers import NumberField
 from pqindex.torch.casts import always_exact, cast_into, inexact_values
 from pqindex.torch.columns import (
     UNKNOWN_WIDTH,
@@ -24,6 +25,8 @@ from pqindex.torch.columns import (
     column_values,
 )
 from pqindex.torch.fields import PRECISION, STORAGE, Field, FieldColumn
+
+Array = npt.NDArray[Any]
 
 
 def read_field(
@@ -56,6 +59,38 @@ def read_field(
         With field, column, sequence and row.
     """
     return _FieldRead(field, table, seq_id, first_row).result()
+
+
+def is_direct(field: Field) -> bool:
+    """Return whether a field is just the numbers of its columns, so that any array of them serves."""
+    return field.is_plain and not field.is_masked
+
+
+def number_field(field: Field) -> NumberField:
+    """Return what is asked of a `NumberReader` for a field."""
+    assert field.dtype is not None  # noqa: S101  # plain fields have one
+    return NumberField(tuple(column.name for column in field.columns), STORAGE[field.dtype])
+
+
+def plain_tensor(field: Field, array: Array) -> torch.Tensor | None:
+    """Return a field whose values are an array already, or None where one of them must be refused.
+
+    Parameters
+    ----------
+    field : Field
+        With `is_direct`.
+    array : ndarray, shape (T, columns)
+        In the dtype of `number_field`; the tensor is of its memory.
+    """
+    tensor = torch.from_numpy(array)
+    dtype = field.dtype
+    if dtype == torch.bfloat16:
+        tensor = tensor.to(dtype)
+    if dtype is not None and dtype.is_floating_point and field.non_finite.action != "keep":
+        finite = torch.isfinite(tensor).all() if dtype == torch.bfloat16 else np.isfinite(array).all()
+        if not finite:
+            return None
+    return tensor[:, 0] if field.by_name else tensor
 
 
 @dataclass(slots=True)
