@@ -1,8 +1,8 @@
 """Sequences as tensors: a map-style dataset, batches as arithmetic, and a DataLoader. The only home of torch.
 
-`SequenceDataset` reads a selection's sequences as tensors by position, `BatchPlan` says which sequences make
-which batch on which rank, `collate_padded` makes one batch of sequences of different lengths, and
-`SequenceLoader` joins them.
+`SequenceDataset` reads a selection's sequences as tensors by position and `WindowDataset` windows of them,
+`BatchPlan` says which of them make which batch on which rank, `collate_padded` makes one batch of items of
+different lengths, and `SequenceLoader` joins them. `SequenceStream` is the iterable face of a plan.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from pqindex.torch.dataset import SequenceDataset
 from pqindex.torch.loader import SequenceLoader
 from pqindex.torch.ragged import collate_nested, collate_packed
 from pqindex.torch.resumable import ResumeReport, check_resumable
+from pqindex.torch.stream import SequenceStream
+from pqindex.torch.windows import WindowDataset
 
 __all__ = [
     "BatchPlan",
     "ResumeReport",
     "SequenceDataset",
     "SequenceLoader",
+    "SequenceStream",
+    "WindowDataset",
     "check_resumable",
     "collate_nested",
     "collate_packed",

@@ -37,6 +37,15 @@ class Batch(list[int]):
         return self.epoch, self.number
 
 
+def carry_number(items: list[Any], indices: object) -> list[Any]:
+    """Return the items, each with the number of its batch where they are of a batch of a plan."""
+    if isinstance(indices, Batch):
+        for item in items:
+            if isinstance(item, dict):
+                item[BATCH_NUMBER] = indices.carried
+    return items
+
+
 def number_of(batch: Mapping[str, Any] | Batch) -> tuple[int, int]:
     """Return the epoch and number that a batch carries.
 

@@ -15,7 +15,7 @@ from pqindex.errors import SelectionIndexError, SequenceTooLongError, SourceErro
 from pqindex.numbers import NumberReader
 from pqindex.reader import Reader, Source
 from pqindex.torch.arguments import integer, one_of, refuse_other_source
-from pqindex.torch.batches import BATCH_NUMBER, Batch
+from pqindex.torch.batches import BATCH_NUMBER, carry_number
 from pqindex.torch.decoded import DecodedCache, Kind
 from pqindex.torch.fields import (
     DEFAULT_DTYPE,
@@ -222,11 +222,7 @@ class SequenceDataset(Dataset[Item]):
             next(read) if item is None else self._finished(position, item)
             for position, item in zip(positions, kept, strict=True)
         ]
-        if isinstance(indices, Batch):
-            for item in items:
-                if isinstance(item, dict):
-                    item[BATCH_NUMBER] = indices.carried
-        return items
+        return carry_number(items, indices)
 
     def warm(self, *, progress: Callable[[int, int], None] | None = None, batch_size: int = 64) -> None:
         """Read every sequence that the cache keeps and does not have yet.

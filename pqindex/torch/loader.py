@@ -133,6 +133,9 @@ class SequenceLoader(DataLoader[Any]):
         """Return an iterator over the batches of the plan's present epoch, from where it was resumed."""
         self._delivered = 0
         self._counted_from = self.plan.state_dict()
+        follow = getattr(self.dataset, "set_epoch", None)
+        if follow is not None:  # a dataset that draws windows draws others in each epoch
+            follow(self.plan.epoch)
         return self._counting(self._read_ahead() if self._num_threads else super().__iter__())
 
     def _read_ahead(self) -> Iterator[Any]:
@@ -157,9 +160,6 @@ class SequenceLoader(DataLoader[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch; in the epoch that is on already, stay where it was resumed."""
         self.plan.set_epoch(epoch)
-        follow = getattr(self.dataset, "set_epoch", None)
-        if follow is not None:
-            follow(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the training is: after the batch that the loop was given last, on every rank.
@@ -172,7 +172,6 @@ class SequenceLoader(DataLoader[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to where a state was taken, with any workers and ranks; see `BatchPlan.load_state_dict`."""
         self.plan.load_state_dict(state)
-        self.set_epoch(self.plan.epoch)
         self._delivered = 0
 
 

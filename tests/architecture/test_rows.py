@@ -10,7 +10,6 @@ TESTS = Path(__file__).resolve().parents[1]
 LATER = {
     "L21": "what prefetching costs is said by `SequenceLoader`; measuring it waits for the read benchmarks",
     "L31": "that data streams to the training loop is what `test_demo` runs",
-    "A5": "rows are addressed inside sequences; windows over rows come with `WindowDataset`",
     "A14": "slow stores and long transforms are named and measured once object stores and the doctor are there",
     "A15": "materialising a selection is the job of `rewrite`, which comes later",
 }

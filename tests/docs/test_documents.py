@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("spec/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("spec/**/*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def block(page: str, name: str) -> str:
@@ -68,6 +68,44 @@ def test_the_example_of_readme_runs_as_it_stands(data: Path) -> None:
         for i in re.findall(r"\d+", line[line.rindex("]") - 40 :].rsplit("[", 1)[1])
     ]
     assert len(seen) >= 4
+
+
+def run_example(folder: Path, page: str, name: str) -> list[str]:
+    (folder / "example.py").write_text(block(page, name), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore:.*fork.*:DeprecationWarning", "example.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_example_of_windows_runs_as_it_stands(data: Path) -> None:
+    lines = run_example(data.parent, "docs/windows.md", "example: windows")
+    assert len(lines) == 2  # 1 + 1 + 2 + 2 + 3 windows of sequences of 6, 7, 8, 9 and 10 rows
+    assert lines[0].startswith("torch.Size([8, 4, 2]) torch.Size([8, 2, 1]) [")
+    assert lines[1].startswith("torch.Size([1, 4, 2]) torch.Size([1, 2, 1]) [")
+
+
+def test_the_example_of_a_stream_runs_as_it_stands(data: Path) -> None:
+    lines = run_example(data.parent, "docs/windows.md", "example: stream")
+    assert [line[0] + line[line.rindex(" ") :] for line in lines] == [
+        "0 4",
+        "0 8",
+        "0 10",
+        "1 4",
+        "1 8",
+        "1 10",
+    ]
+    epochs = [
+        [i for line in lines if line[0] == e for i in re.findall(r"\d+", line[2 : line.rindex(" ")])]
+        for e in "01"
+    ]
+    assert epochs[0] != epochs[1]
+    assert sorted(map(int, epochs[0])) == sorted(map(int, epochs[1])) == list(range(10))
 
 
 def test_the_commands_of_readme_run_as_they_stand(data: Path) -> None:

@@ -16,7 +16,17 @@ def run(code: str) -> str:
 
 def test_public_names():
     assert pqindex.torch.__all__ == sorted(pqindex.torch.__all__)
-    promised = {"BatchPlan", "SequenceDataset", "SequenceLoader", "check_resumable", "collate_padded"}
+    promised = {
+        "BatchPlan",
+        "SequenceDataset",
+        "SequenceLoader",
+        "SequenceStream",
+        "WindowDataset",
+        "check_resumable",
+        "collate_nested",
+        "collate_packed",
+        "collate_padded",
+    }
     assert promised <= set(pqindex.torch.__all__)
     assert all(hasattr(pqindex.torch, name) for name in pqindex.torch.__all__)
 
