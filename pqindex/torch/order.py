@@ -113,10 +113,11 @@ class TokenBudgetOrder:
             order = np.argsort(group, kind="stable")
             ordered = group[order]
         self._sequences = order.astype(np.int32 if n < 1 << 31 else np.int64)
+        del order, group  # each takes as much as all that is kept
         starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
         self._group_starts = starts.astype(np.int64)
         self._group_sizes = np.diff(np.append(starts, n))
-        longest = np.maximum(np.maximum.reduceat(lengths[order], starts), 1)
+        longest = np.maximum(np.maximum.reduceat(lengths[self._sequences], starts), 1)
         stops = _even_stops(self._group_starts, self._group_sizes, max_tokens // longest)
         stops = round_up_stops(stops, rank_multiple)
         self._starts = np.concatenate([[0], stops[:-1]]).astype(np.int64)

@@ -90,6 +90,14 @@ def test_the_example_of_windows_runs_as_it_stands(data: Path) -> None:
     assert lines[1].startswith("torch.Size([1, 4, 2]) torch.Size([1, 2, 1]) [")
 
 
+def test_the_example_of_batches_runs_as_it_stands(data: Path) -> None:
+    *batches, last = run_example(data.parent, "docs/batches.md", "example: batches")
+    lengths = [[int(n) for n in re.findall(r"\d+", line[: line.index("]")])] for line in batches]
+    assert sorted(n for batch in lengths for n in batch) == list(range(1, 11))
+    assert all(max(batch) * len(batch) <= 20 for batch in lengths)
+    assert last == "0 10", "everything was delivered"
+
+
 def test_the_example_of_a_stream_runs_as_it_stands(data: Path) -> None:
     lines = run_example(data.parent, "docs/windows.md", "example: stream")
     assert [line[0] + line[line.rindex(" ") :] for line in lines] == [
