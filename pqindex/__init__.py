@@ -26,6 +26,7 @@ from pqindex.errors import (
     MissingDependencyError,
     MixedRowGroupError,
     NonFiniteError,
+    NotConstantError,
     NotFoundError,
     NotIncreasingError,
     NullKeyError,
@@ -51,12 +52,14 @@ from pqindex.errors import (
 if TYPE_CHECKING:
     from pqindex.api import Index, Manifest, Selection, build, load_manifest, open
     from pqindex.reader import Reader
+    from pqindex.statistics import ColumnStatistics
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BadFileError",
     "ColumnMissingError",
+    "ColumnStatistics",
     "ColumnTypeError",
     "ConflictError",
     "DigestMismatchError",
@@ -71,6 +74,7 @@ __all__ = [
     "MissingDependencyError",
     "MixedRowGroupError",
     "NonFiniteError",
+    "NotConstantError",
     "NotFoundError",
     "NotIncreasingError",
     "NullKeyError",
@@ -100,6 +104,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "ColumnStatistics": "pqindex.statistics",
     "Index": "pqindex.api",
     "Manifest": "pqindex.api",
     "Reader": "pqindex.reader",

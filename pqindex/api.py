@@ -21,6 +21,7 @@ from pqindex.query import Asked, Database, Parameters, chunk_source, snapshots_r
 from pqindex.reader import Reader
 from pqindex.readplan import ChunkSource, ReadPlan, resolve
 from pqindex.sidecar import Sidecar, open_sidecar
+from pqindex.statistics import ColumnStatistics, column_statistics
 
 
 def build(
@@ -393,7 +394,39 @@ class Selection:
         """
         return _to_table(self._places)
 
-    def pin(self, path: storage.PathLike, seed: int | None = None, *, overwrite: bool = False) -> Manifest:
+    def statistics(
+        self, columns: Sequence[str], *, progress: Progress | None = None
+    ) -> dict[str, ColumnStatistics]:
+        """Return count, mean, standard deviation and bounds of some columns over all rows, by column.
+
+        Reads those columns of every sequence once; the answer is the same on every machine, to the last bit. See
+        `pqindex.statistics`.
+
+        Parameters
+        ----------
+        columns
+            Columns of numbers, times, or lists of them.
+        progress
+            Called with (sequences done, sequences in all, phase).
+
+        Raises
+        ------
+        UsageError, ColumnMissingError, ColumnTypeError, NonFiniteError
+            If a column has no statistics.
+        SourceChangedError
+            If a source file is not the one that was indexed.
+        """
+        return column_statistics(self, self._places, columns, progress=progress)
+
+    def pin(
+        self,
+        path: storage.PathLike,
+        seed: int | None = None,
+        *,
+        statistics: Sequence[str] | None = None,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> Manifest:
         """Write the selection as a manifest and return it.
 
         Parameters
@@ -402,8 +435,13 @@ class Selection:
             The file to write, by custom ``NAME.manifest.parquet``.
         seed
             Seed for the order of training, from 0 to 2**53 - 1; part of the manifest's identity.
+        statistics
+            Columns whose statistics are computed and pinned too, part of the manifest's identity: a training that
+            normalises otherwise is another training. It reads those columns of every sequence.
         overwrite
             Replace a manifest that is there; other files are never replaced.
+        progress
+            Called with (sequences done, sequences in all, phase) while statistics are computed.
 
         Raises
         ------
@@ -413,7 +451,14 @@ class Selection:
             If the file is there and `overwrite` is not set, or is no manifest.
         UsageError
             If the file is one of the source or of the index.
+        UsageError, ColumnMissingError, ColumnTypeError, NonFiniteError, SourceChangedError
+            As `statistics` does.
         """
+
+        def computed() -> dict[str, dict[str, Any]]:
+            found = {} if statistics is None else self.statistics(statistics, progress=progress)
+            return {name: values.to_json() for name, values in found.items()}
+
         info = self._index.info()
         self._index.check_target(path)
         manifests.pin(
@@ -427,6 +472,7 @@ class Selection:
             overwrite=overwrite,
             index=self._index.path,
             notes={"snapshot": self._index.snapshot, "writer": info["writer"]},
+            statistics=computed,
         )
         return load_manifest(path, root=self._index.root)
 
@@ -497,6 +543,44 @@ class Manifest:
         """Seed for the order of training."""
         return self._loaded.header.seed
 
+    def statistics(
+        self, columns: Sequence[str] | None = None, *, progress: Progress | None = None
+    ) -> dict[str, ColumnStatistics]:
+        """Return count, mean, standard deviation and bounds of some columns over all rows, by column.
+
+        Those that were pinned are answered without reading; the others are computed as `Selection.statistics` does.
+
+        Parameters
+        ----------
+        columns
+            Columns of numbers, times, or lists of them; by default those that were pinned.
+        progress
+            Called with (sequences done, sequences in all, phase).
+
+        Raises
+        ------
+        UsageError
+            If none are named and none were pinned.
+        ColumnMissingError, ColumnTypeError, NonFiniteError, SourceChangedError
+            As `Selection.statistics` does.
+        """
+        pinned = {
+            name: ColumnStatistics.from_json(value) for name, value in self._loaded.header.statistics.items()
+        }
+        if columns is None and not pinned:
+            raise UsageError(
+                f"the manifest has no statistics: {self.path}",
+                hint='name the columns, or pin with statistics=["f0"] (pqindex pin --statistics f0)',
+                path=self.path,
+            )
+        if columns is None:
+            return pinned
+        missing = columns if isinstance(columns, str) else [name for name in columns if name not in pinned]
+        if missing or not columns:
+            places = self._loaded.places
+            pinned |= column_statistics(self, places, missing, progress=progress)
+        return {name: pinned[name] for name in columns}
+
     def info(self) -> dict[str, Any]:
         """Return what a person wants to know about the manifest, as JSON-able values."""
         header = self._loaded.header
@@ -514,6 +598,7 @@ class Manifest:
             "n_rows": header.n_rows,
             "n_files": len(header.files),
             "columns": self.extra.column_names,
+            "statistics": {name: dict(values) for name, values in header.statistics.items()},
             "selection_digest": header.selection_digest,
             "index_content_digest": header.content_digest,
             "writer": self._loaded.notes.get("writer"),

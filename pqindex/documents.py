@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
@@ -22,6 +23,8 @@ from pqindex.format import FORMAT_NAME, FORMAT_VERSION, OPTIONAL_TABLES, READER_
 
 MAX_SEED = 2**53
 """Seeds are below this, so that every reader of JSON has them exactly."""
+
+MAX_FLOAT = sys.float_info.max
 
 _HEX64 = re.compile(r"^[0-9a-f]{64}$")
 _PART = re.compile(r"^[0-9a-f]{16}$")
@@ -51,6 +54,16 @@ def _count(value: Any) -> str | None:
 
 def _number_from_one(value: Any) -> str | None:
     return None if _count(value) is None and value >= 1 else "an integer >= 1"
+
+
+def _number_or_null(value: Any) -> str | None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_FLOAT
+    return None if value is None or good else "a finite number, or null"
+
+
+def _deviation(value: Any) -> str | None:
+    good = _number_or_null(value) is None and (value is None or value >= 0)
+    return None if good else "a finite number >= 0, or null"
 
 
 def _seed(value: Any) -> str | None:
@@ -183,6 +196,17 @@ _SNAPSHOT: Mapping[str, Shape] = {
     "content_digest": _sha256,
 }
 
+STATISTICS: Mapping[str, Shape] = {
+    "count": _count,
+    "null_count": _count,
+    "nan_count": _count,
+    "infinite_count": _count,
+    "mean": _number_or_null,
+    "std": _deviation,
+    "min": _number_or_null,
+    "max": _number_or_null,
+}
+
 _MANIFEST: Mapping[str, Shape] = {
     "index": {"content_digest": _sha256},
     "query": {"sql": _text, "dialect": _text, "parameters": _parameters, "attached": _MapOf(_sha256)},
@@ -202,12 +226,19 @@ _MANIFEST: Mapping[str, Shape] = {
     ),
 }
 
+_MANIFEST_MAY_HAVE: Mapping[str, Shape] = {"statistics": _MapOf(STATISTICS)}
+
 
 # -- reading a document ---------------------------------------------------------------------------------------
 
 
-def _document(data: bytes, *, name: str, expected: Mapping[str, Shape]) -> dict[str, Any]:
-    """Return the parsed object, after the gate of versions and features and a check of every field."""
+def _document(
+    data: bytes, *, name: str, expected: Mapping[str, Shape], may_have: Mapping[str, Shape] | None = None
+) -> dict[str, Any]:
+    """Return the parsed object, after the gate of versions and features and a check of every field.
+
+    The fields of `may_have` are checked where they are there.
+    """
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -246,7 +277,8 @@ def _document(data: bytes, *, name: str, expected: Mapping[str, Shape]) -> dict[
                 hint="upgrade pqindex",
                 features=tuple(unknown),
             )
-    _validate(value, expected, "document", problems)
+    present = {field: shape for field, shape in (may_have or {}).items() if field in value}
+    _validate(value, {**expected, **present}, "document", problems)
     if problems:
         raise _invalid(name, problems)
     return value
@@ -539,6 +571,8 @@ class ManifestHeader:
         Digest of the rows of the manifest (rule D6).
     files : tuple of dict
         Descriptor of every source file that the selection touches.
+    statistics : dict of str to dict
+        Statistics of some columns over the sequences (rule M5), by column; none unless they were asked for.
     """
 
     content_digest: str
@@ -552,11 +586,15 @@ class ManifestHeader:
     n_rows: int
     selection_digest: str
     files: tuple[Mapping[str, Any], ...]
+    statistics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """Return the header as canonical JSON; the manifest's digest is the sha256 of these bytes."""
+        statistics = {name: dict(values) for name, values in self.statistics.items()}
         return canonical_json(
             {
+                # a header without statistics has the bytes, and so the digest, that it had before there were any
+                **({"statistics": statistics} if statistics else {}),
                 **_preamble(),
                 "index": {"content_digest": self.content_digest},
                 "query": {
@@ -580,7 +618,7 @@ class ManifestHeader:
     @classmethod
     def from_json(cls, data: bytes, *, name: str) -> ManifestHeader:
         """Parse a manifest's header; raises as `Snapshot.from_json` does."""
-        value = _document(data, name=name, expected=_MANIFEST)
+        value = _document(data, name=name, expected=_MANIFEST, may_have=_MANIFEST_MAY_HAVE)
         return cls(
             content_digest=value["index"]["content_digest"],
             sql=value["query"]["sql"],
@@ -593,4 +631,8 @@ class ManifestHeader:
             n_rows=value["counts"]["n_rows"],
             selection_digest=value["selection_digest"],
             files=tuple(value["files"]),
+            statistics={
+                column: {name: entry[name] for name in STATISTICS}
+                for column, entry in value.get("statistics", {}).items()
+            },
         )

@@ -179,9 +179,15 @@ class LossyCastError(SourceError):
 
 
 class RaggedListError(SourceError):
-    """A list column that must have k values in every row has rows of other lengths."""
+    """Lists that must have one length, in all rows of a column or in all columns of a row, have others."""
 
     reason = "ragged-list"
+
+
+class NotConstantError(SourceError):
+    """A column that must have one value in all rows of a sequence has several."""
+
+    reason = "not-constant"
 
 
 class SequenceTooLongError(SourceError):

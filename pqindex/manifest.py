@@ -145,8 +145,12 @@ def pin(
     overwrite: bool,
     index: str,
     notes: Mapping[str, Any],
+    statistics: Callable[[], Mapping[str, Mapping[str, Any]]] | None = None,
 ) -> None:
     """Write a manifest; it is whole or absent.
+
+    `statistics` gives the statistics to pin, by column, as JSON objects. It may read all the data, so it is called once
+    everything that can be refused without it was.
 
     Raises
     ------
@@ -157,21 +161,8 @@ def pin(
     UsageError
         If the seed is not an integer of [0, 2**53).
     """
-    refuse_for_pin(asked.query)
-    if "snapshots" in asked.query.relations:
-        raise QueryError(
-            "the query asks for the history of this index (relation 'snapshots'), which a manifest must not hang on",
-            hint="choose by the content of the data",
-        )
-    if not _is_seed(seed):
-        raise UsageError(f"seed: expected an integer from 0 to 2**53 - 1, found {seed!r}")
     path = os.path.abspath(path)
-    if overwrite and os.path.isfile(path) and not _is_manifest(path):
-        raise ConflictError(
-            f"the file that is there is no manifest, and is not replaced: {path}",
-            hint="choose another name",
-            path=path,
-        )
+    _refuse_to_pin(path, asked, seed, overwrite=overwrite)
     header = ManifestHeader(
         content_digest=content_digest,
         sql=asked.query.text,
@@ -184,6 +175,7 @@ def pin(
         n_rows=int(places.row_counts.sum()),
         selection_digest=places.digest(files),
         files=tuple(files.descriptors()),
+        statistics={} if statistics is None else statistics(),
     )
     notes = {
         **notes,
@@ -200,6 +192,31 @@ def pin(
     with storage.writing(path, overwrite=overwrite) as file:
         pq.write_table(
             table.replace_schema_metadata(metadata), file, compression="zstd", write_page_checksum=True
+        )
+
+
+def _refuse_to_pin(path: str, asked: Asked, seed: int | None, *, overwrite: bool) -> None:
+    refuse_for_pin(asked.query)
+    if "snapshots" in asked.query.relations:
+        raise QueryError(
+            "the query asks for the history of this index (relation 'snapshots'), which a manifest must not hang on",
+            hint="choose by the content of the data",
+        )
+    if not _is_seed(seed):
+        raise UsageError(f"seed: expected an integer from 0 to 2**53 - 1, found {seed!r}")
+    if not overwrite and os.path.lexists(
+        path
+    ):  # the write refuses it too, but after statistics were computed
+        raise ConflictError(
+            f"file exists already: {path}",
+            hint="choose another name, or replace it with overwrite=True (--overwrite)",
+            path=path,
+        )
+    if overwrite and os.path.isfile(path) and not _is_manifest(path):
+        raise ConflictError(
+            f"the file that is there is no manifest, and is not replaced: {path}",
+            hint="choose another name",
+            path=path,
         )
 
 

@@ -6,7 +6,7 @@ import click
 
 import pqindex
 from pqindex.cli.options import common, located, versioned
-from pqindex.cli.output import print_fields, print_json, print_rows
+from pqindex.cli.output import print_fields, print_json, print_rows, print_text
 from pqindex.cli.targets import open_target
 
 
@@ -28,7 +28,16 @@ def info(index: str, *, snapshot: int | None, root: str | None, as_json: bool) -
 def show(target: str, *, root: str | None, as_json: bool) -> None:
     """Say what an index or a manifest holds."""
     facts = open_target(target, root=root).info()
-    (print_json if as_json else print_fields)(facts)
+    if as_json:
+        print_json(facts)
+        return
+    statistics = facts.pop("statistics", {})
+    print_fields(facts)
+    if statistics:
+        print_text("statistics")
+        names = list(next(iter(statistics.values())))
+        rows = [[column, *(values[name] for name in names)] for column, values in statistics.items()]
+        print_rows(["column", *(name.replace("_", " ") for name in names)], rows)
 
 
 @click.command()

@@ -9,7 +9,7 @@ import click
 
 import pqindex
 from pqindex.cli.options import common, located, selecting, versioned
-from pqindex.cli.output import print_fields, print_json, print_text
+from pqindex.cli.output import print_fields, print_json, print_text, progress_bar
 
 
 @click.command()
@@ -24,6 +24,13 @@ from pqindex.cli.output import print_fields, print_json, print_text
     metavar="N",
     help="The seed of the order of training, part of the manifest.",
 )
+@click.option(
+    "--statistics",
+    multiple=True,
+    metavar="COLUMN,...",
+    help="Read these columns of all the sequences, and pin their counts, mean, deviation and bounds too. "
+    "Repeatable.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace MANIFEST if it exists.")
 @selecting
 @versioned
@@ -35,6 +42,7 @@ def pin(
     output: str,
     *,
     seed: int | None,
+    statistics: tuple[str, ...],
     overwrite: bool,
     params: list[Any],
     attach: dict[str, str],
@@ -54,7 +62,11 @@ def pin(
     selection = pqindex.open(index, snapshot=snapshot, root=root).select(
         sql, params=params or None, attach=attach or None, dialect=dialect
     )
-    manifest = selection.pin(output, seed=seed, overwrite=overwrite)
+    columns = [name for names in statistics for name in names.split(",")]
+    with progress_bar() as progress:
+        manifest = selection.pin(
+            output, seed=seed, statistics=columns or None, overwrite=overwrite, progress=progress
+        )
     facts = {"path": output, "n_sequences": len(manifest), "digest": manifest.digest}
     if as_json:
         print_json(facts)

@@ -1,8 +1,9 @@
 """Sequences as tensors: a map-style dataset, batches as arithmetic, and a DataLoader. The only home of torch.
 
 `SequenceDataset` reads a selection's sequences as tensors by position and `WindowDataset` windows of them,
-`BatchPlan` says which of them make which batch on which rank, `collate_padded` makes one batch of items of
-different lengths, and `SequenceLoader` joins them. `SequenceStream` is the iterable face of a plan.
+`BatchPlan` says which of them make which batch on which rank, `collate_padded`, `collate_packed` and `collate_nested`
+make one batch of items of different lengths, and `SequenceLoader` joins them. `SequenceStream` is the iterable face of
+a plan. `Rename`, `Cast`, `Map` and `Normalize` change items after they were read.
 """
 
 from __future__ import annotations
@@ -25,10 +26,16 @@ from pqindex.torch.loader import SequenceLoader
 from pqindex.torch.ragged import collate_nested, collate_packed
 from pqindex.torch.resumable import ResumeReport, check_resumable
 from pqindex.torch.stream import SequenceStream
+from pqindex.torch.transforms import Cast, Compose, Map, Normalize, Rename
 from pqindex.torch.windows import WindowDataset
 
 __all__ = [
     "BatchPlan",
+    "Cast",
+    "Compose",
+    "Map",
+    "Normalize",
+    "Rename",
     "ResumeReport",
     "SequenceDataset",
     "SequenceLoader",

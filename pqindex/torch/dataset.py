@@ -11,7 +11,15 @@ import pyarrow as pa
 import torch
 from torch.utils.data import Dataset
 
-from pqindex.errors import SelectionIndexError, SequenceTooLongError, SourceError, UsageError
+from pqindex.errors import (
+    ColumnMissingError,
+    ColumnTypeError,
+    RaggedListError,
+    SelectionIndexError,
+    SequenceTooLongError,
+    SourceError,
+    UsageError,
+)
 from pqindex.numbers import NumberReader
 from pqindex.reader import Reader, Source
 from pqindex.torch.arguments import integer, one_of, refuse_other_source
@@ -27,7 +35,9 @@ from pqindex.torch.fields import (
     parse_fields,
     resolve_fields,
 )
+from pqindex.torch.steps import Steps, one_row, steps_of
 from pqindex.torch.tensors import Array, is_direct, number_field, plain_tensor, read_field
+from pqindex.torch.transforms import Transform, checked_transform
 
 if TYPE_CHECKING:
     from pqindex.torch.stops import Int64Array
@@ -62,9 +72,15 @@ class SequenceDataset(Dataset[Item]):
     dtype : torch.dtype, None, or mapping of those by field, default torch.float32
         None keeps a column's own dtype. Fields that a mapping leaves out get float32.
     max_rows : int, optional
-        Refuse a selection that holds a longer sequence.
-    lists : {"rows"}, default "rows"
-        A list in a row is the values of that row, along the last axis.
+        Refuse a selection that holds a longer sequence; with ``lists="time"``, one of more steps.
+    lists : {"rows", "time"}, default "rows"
+        "rows": a list in a row is the values of that row, along the last axis. "time": a row is a whole sequence, and
+        the values of its lists are the time steps, so ``{"x": ["f0", "f1"]}`` gives (T, 2) where the lists have T
+        values. All list columns of a row must have one length; the lists of several rows follow each other. A column
+        without lists is given by its name and says one thing of the sequence: its shape is ().
+    length : str, optional
+        For ``lists="time"``: the column of the query that says how many steps each sequence has. Then `max_rows` and
+        `item_nbytes` hold without reading, and a sequence of another length is an error.
     nulls : "error", "keep", ("fill", value), or mapping of those by field, default "error"
         "keep" gives NaN (None among strings). A fill adds ``<field>_mask``, True where the value is the
         file's own.
@@ -77,9 +93,9 @@ class SequenceDataset(Dataset[Item]):
         What to do where a file is not the one that was indexed.
     max_open_files : int, default 128
         A process.
-    transform : callable, optional
-        Applied to each item, last. It must be picklable for workers that are spawned. One that changes the
-        number of rows must set "length" too.
+    transform : callable or sequence of those, optional
+        Applied to each item, last, one after the other; see `pqindex.torch.transforms`. Each must be picklable, since
+        workers may be spawned. One that changes the number of rows must set "length" too.
     cache : {"disk", "memory"}, optional
         Keep the tensors of sequences that were decoded, in a file or in memory that the processes of this machine
         share: workers, ranks and later runs read them from there. See `pqindex.torch.decoded`.
@@ -97,7 +113,7 @@ class SequenceDataset(Dataset[Item]):
     ColumnTypeError
         If no tensor can be made of a column.
     SequenceTooLongError
-        If a sequence has more than `max_rows` rows.
+        If a sequence has more than `max_rows` rows. With ``lists="time"`` and no `length`, only a read can tell.
     """
 
     def __init__(
@@ -107,49 +123,52 @@ class SequenceDataset(Dataset[Item]):
         *,
         dtype: DTypeArgument = DEFAULT_DTYPE,
         max_rows: int | None = None,
-        lists: Literal["rows"] = "rows",
+        lists: Literal["rows", "time"] = "rows",
+        length: str | None = None,
         nulls: PoliciesArgument = "error",
         non_finite: PoliciesArgument = "error",
         lossy: bool = False,
         staleness: Literal["error", "warn", "ignore"] = "error",
         max_open_files: int = 128,
-        transform: Callable[[Item], Any] | None = None,
+        transform: Transform | Sequence[Transform] | None = None,
         cache: Kind | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_bytes: int | None = None,
     ) -> None:
         refuse_other_source(source, "read_plan")
-        one_of("lists", lists, ("rows",))
+        one_of("lists", lists, ("rows", "time"))
+        if length is not None and lists == "rows":
+            raise UsageError(
+                f"length={length!r} is for lists='time'; the length of other sequences is their number of rows",
+                hint="leave it out, or give it to BatchPlan",
+                argument="length",
+            )
         parsed = parse_fields(fields)
-        if transform is not None and not callable(transform):
-            raise UsageError(f"transform={transform!r} cannot be called", hint="give a function of an item")
+        self._transform = checked_transform(transform)
         columns = list(dict.fromkeys(column for names, _ in parsed.values() for column in names))
         self._reader = Reader(source, columns=columns, max_open_files=max_open_files, staleness=staleness)
         self._fields = resolve_fields(
-            parsed, self._reader.schema, dtype=dtype, nulls=nulls, non_finite=non_finite, lossy=bool(lossy)
+            parsed,
+            self._reader.schema,
+            dtype=dtype,
+            nulls=nulls,
+            non_finite=non_finite,
+            lossy=bool(lossy),
+            lists=lists,
         )
-        self._transform = transform
+        self._lists = lists
+        self._length = length
         self._list_widths: dict[str, int] = {}
-        plain = [field for field in self._fields if is_direct(field)]
+        plain = [field for field in self._fields if is_direct(field) and lists == "rows"]
         self._direct = {field.name: i for i, field in enumerate(plain)}
         self._numbers = NumberReader(self._reader, [number_field(field) for field in plain])
         self._check_names()
-        self._cache: DecodedCache | None = None
-        if cache is not None:
-            self._cache = DecodedCache(
-                self._fields,
-                self._reader.row_counts,
-                identity=self._reader.plan_digest,
-                kind=cache,
-                folder=cache_dir,
-                max_bytes=cache_bytes,
-            )
-        elif cache_dir is not None or cache_bytes is not None:
-            raise UsageError(
-                "cache_dir and cache_bytes belong to a cache", hint='give cache="disk" or "memory"'
-            )
-        if max_rows is not None:
-            self._check_lengths(integer("max_rows", max_rows, least=1))
+        if length is not None:
+            self._check_length_column(length)
+        self._max_rows = None if max_rows is None else integer("max_rows", max_rows, least=1)
+        if self._max_rows is not None and (lists == "rows" or length is not None):
+            self._check_lengths(self._max_rows)
+        self._cache = self._open_cache(cache, cache_dir, cache_bytes)
 
     # -- what is in it ---------------------------------------------------------------------------------------
 
@@ -177,13 +196,23 @@ class SequenceDataset(Dataset[Item]):
 
         Text and the query's columns are not counted. How many values a list column of no fixed size holds is
         learnt from one read of the first sequence, once; everything else is known without the data.
+
+        Raises
+        ------
+        UsageError
+            With ``lists="time"`` and no `length`, since nothing but a read tells how many steps a sequence has.
         """
-        return int(self.row_counts[self._position(index)]) * self._row_nbytes()
+        position = self._position(index)
+        return int(self._lengths()[position]) * self._step_nbytes() + self._sequence_nbytes()
 
     @property
     def max_item_nbytes(self) -> int:
-        """Bytes that the tensors of the longest sequence take: batches and prefetching multiply it."""
-        return int(self.row_counts.max()) * self._row_nbytes() if len(self) else 0
+        """Bytes that the tensors of the longest sequence take: batches and prefetching multiply it.
+
+        Raises `UsageError` where `item_nbytes` does.
+        """
+        lengths = self._lengths()
+        return int(lengths.max()) * self._step_nbytes() + self._sequence_nbytes() if len(self) else 0
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -295,6 +324,8 @@ class SequenceDataset(Dataset[Item]):
         self, position: int, table: pa.Table | None, arrays: Sequence[Array | None] | None = None
     ) -> Any:
         """Return an item of the rows of a sequence, of which some fields may be arrays already."""
+        if self._lists == "time":
+            return self._item_of_steps(position, self._reader[position] if table is None else table)
         item: Item = {}
         for field in self._fields:
             at = self._direct.get(field.name)
@@ -314,15 +345,29 @@ class SequenceDataset(Dataset[Item]):
             self._cache.store(position, item)
         return self._finished(position, item)
 
+    def _item_of_steps(self, position: int, table: pa.Table) -> Any:
+        """Return an item whose lists are the time axis."""
+        steps = self._steps(position, table)
+        seq_id = self._reader.seq_ids[position].as_py()
+        item: Item = {}
+        for field in self._fields:
+            try:
+                item[field.name], mask = read_axis(field, table, steps, seq_id)
+            except SourceError as error:
+                raise self._placed(steps.with_row(error), position) from None
+            if mask is not None:
+                item[field.name + MASK_SUFFIX] = mask
+        return self._finished(position, item, length=steps.table.num_rows)
+
     def _kept(self, position: int) -> Item | None:
         """Return the fields of a sequence where the cache has them."""
         if self._cache is None:
             return None
         return self._cache.load(position, int(self.row_counts[position]))
 
-    def _finished(self, position: int, item: Item) -> Any:
+    def _finished(self, position: int, item: Item, *, length: int | None = None) -> Any:
         """Return an item with all that it has besides its fields, through the transform."""
-        item |= self._ids(position, length=int(self.row_counts[position]))
+        item |= self._ids(position, length=int(self.row_counts[position]) if length is None else length)
         return item if self._transform is None else self._transform(item)
 
     def _values(
@@ -340,6 +385,43 @@ class SequenceDataset(Dataset[Item]):
         columns = {name: extra.column(i)[position].as_py() for i, name in enumerate(extra.column_names)}
         return {"seq_id": self._reader.seq_ids[position].as_py(), "length": length, **columns}
 
+    def _steps(self, position: int, table: pa.Table) -> Steps:
+        """Return the list columns of a sequence as steps, after the check that there are as many as there should be."""
+        seq_id = self._reader.seq_ids[position].as_py()
+        try:
+            steps = steps_of(table, seq_id)
+        except SourceError as error:
+            raise self._placed(error, position) from None
+        n_steps = steps.table.num_rows
+        expected = (
+            n_steps if self._length is None else self._reader.extra.column(self._length)[position].as_py()
+        )
+        if n_steps != expected:
+            raise self._placed(
+                RaggedListError(
+                    f"a sequence has another number of steps than column {self._length!r} of the query says: "
+                    f"sequence {seq_id!r}; expected {expected}, found {n_steps}",
+                    hint="let the column of the query be the length of the lists",
+                    column=self._length,
+                    seq_id=seq_id,
+                    expected=expected,
+                    found=n_steps,
+                ),
+                position,
+            )
+        if self._length is None and self._max_rows is not None and n_steps > self._max_rows:
+            raise self._placed(
+                SequenceTooLongError(
+                    f"sequence {seq_id!r} has {n_steps} steps, more than max_rows={self._max_rows}",
+                    hint="leave it out in SQL, or raise max_rows; with length= this is checked before anything is read",
+                    max_rows=self._max_rows,
+                    n_sequences=1,
+                    sequences=((seq_id, n_steps),),
+                ),
+                position,
+            )
+        return steps
+
     def _placed(self, error: SourceError, position: int) -> SourceError:
         """Return the error with the file and the row group of the value that it tells of."""
         row = int(error.facts.get("row", 0))
@@ -352,17 +434,35 @@ class SequenceDataset(Dataset[Item]):
             row -= n_rows
         return error
 
-    def _row_nbytes(self) -> int:
-        return sum(field.row_nbytes(self._width(field.name, field.width)) for field in self._fields)
+    def _lengths(self) -> Int64Array:
+        """Return the number of time steps of each sequence, as far as it is known without reading."""
+        if self._lists == "rows":
+            return self.row_counts
+        if self._length is None:
+            raise UsageError(
+                "nothing says how many steps the sequences have, whose lists are the time axis",
+                hint='give length="n_tokens", a column of the query',
+                argument="length",
+            )
+        lengths: Int64Array = self._reader.extra.column(self._length).to_numpy()
+        return lengths
+
+    def _step_nbytes(self) -> int:
+        fields = [field for field in self._fields if field.axis != "sequence"]
+        return sum(field.row_nbytes(self._width(field.name, field.width)) for field in fields)
+
+    def _sequence_nbytes(self) -> int:
+        return sum(field.row_nbytes(1) for field in self._fields if field.axis == "sequence")
 
     def _width(self, name: str, known: int | None) -> int:
         if known is not None:
             return known
         if name not in self._list_widths:
             table, seq_id = self._reader[0], self._reader.seq_ids[0].as_py()
+            steps = None if self._lists == "rows" else self._steps(0, table)
             for field in self._fields:
                 if field.width is None:
-                    values, _ = read_field(field, table, seq_id)
+                    values, _ = read_axis(field, table, steps, seq_id)
                     if isinstance(values, torch.Tensor):
                         self._list_widths[field.name] = values.shape[1]
         return self._list_widths[name]
@@ -389,17 +489,61 @@ class SequenceDataset(Dataset[Item]):
                     )
                 taken.add(name)
 
+    def _open_cache(
+        self, kind: Kind | None, folder: str | os.PathLike[str] | None, max_bytes: int | None
+    ) -> DecodedCache | None:
+        if kind is None:
+            if folder is not None or max_bytes is not None:
+                raise UsageError(
+                    "cache_dir and cache_bytes belong to a cache", hint='give cache="disk" or "memory"'
+                )
+            return None
+        if self._lists == "time":
+            raise UsageError(
+                "a cache needs sequences whose sizes are their rows, and lists='time' has others",
+                hint="leave cache= out",
+            )
+        return DecodedCache(
+            self._fields,
+            self._reader.row_counts,
+            identity=self._reader.plan_digest,
+            kind=kind,
+            folder=folder,
+            max_bytes=max_bytes,
+        )
+
+    def _check_length_column(self, name: str) -> None:
+        extra = self._reader.extra
+        if name not in extra.column_names:
+            raise ColumnMissingError(
+                f"length={name!r} is no column of the query, whose other columns are: "
+                f"{', '.join(map(repr, extra.column_names)) or 'none'}",
+                hint=f"let the query return it, as it returns seq_id: ... AS {name}",
+                column=name,
+            )
+        column = extra.column(name)
+        if not pa.types.is_integer(column.type) or column.null_count:
+            found = f"{column.null_count} nulls" if pa.types.is_integer(column.type) else str(column.type)
+            raise ColumnTypeError(
+                f"length={name!r} must be a column of integers without nulls; found {found}",
+                hint="cast it in the query, or leave out the sequences without a length",
+                column=name,
+                found=found,
+            )
+
     def _check_lengths(self, max_rows: int) -> None:
-        too_long = (self.row_counts > max_rows).nonzero()[0]
+        lengths = self._lengths()
+        too_long = (lengths > max_rows).nonzero()[0]
         if not too_long.size:
             return
-        first = [(self.seq_ids[int(i)].as_py(), int(self.row_counts[i])) for i in too_long[:FIRST_SEQUENCES]]
+        what, column = ("rows", "row_count") if self._length is None else ("steps", self._length)
+        first = [(self.seq_ids[int(i)].as_py(), int(lengths[i])) for i in too_long[:FIRST_SEQUENCES]]
         listed = ", ".join(f"{seq_id!r} ({n_rows})" for seq_id, n_rows in first)
         more = f", and {too_long.size - len(first)} more" if too_long.size > len(first) else ""
         raise SequenceTooLongError(
-            f"{too_long.size} of {len(self)} sequences have more than max_rows={max_rows} rows; "
-            f"sequences (rows): {listed}{more}",
-            hint=f"select with WHERE row_count <= {max_rows}, or raise max_rows",
+            f"{too_long.size} of {len(self)} sequences have more than max_rows={max_rows} {what}; "
+            f"sequences ({what}): {listed}{more}",
+            hint=f"select with WHERE {column} <= {max_rows}, or raise max_rows",
             max_rows=max_rows,
             n_sequences=int(too_long.size),
             sequences=tuple(first),
@@ -408,3 +552,15 @@ class SequenceDataset(Dataset[Item]):
     def __repr__(self) -> str:
         fields = ", ".join(f"{field.name}: {field.dtype or 'text'}" for field in self._fields)
         return f"SequenceDataset({len(self)} sequences; {fields})"
+
+
+def read_axis(
+    field: Field, table: pa.Table, steps: Steps | None, seq_id: object
+) -> tuple[Any, torch.Tensor | None]:
+    """Return a field of a sequence along its own axis, and its mask if it has one: rows, steps, or the one value."""
+    if field.axis == "row" or steps is None:
+        return read_field(field, table, seq_id)
+    if field.axis == "step":
+        return read_field(field, steps.table, seq_id)
+    values, mask = read_field(field, one_row(table, field, seq_id), seq_id)
+    return values[0], None if mask is None else mask[0]

@@ -33,6 +33,10 @@ UTC. So no value is made up by a conversion, and year 1 and year 9999 are kept.
 
 A field given as a name has shape (T,), or (T, k) for a list column. A field given as a list of names has
 shape (T, F): its columns side by side, list columns taking k of the F.
+
+With ``lists="time"`` a row is a whole sequence, and the values of its lists are the time steps. The table then holds
+for the values of the lists: lists of numbers give (T,) or (T, F), lists of lists of k numbers (T, k), lists of text a
+Python list. A column without lists is given by its name and has one value a sequence: shape (), or a string.
 """
 
 from __future__ import annotations
@@ -45,10 +49,11 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from pqindex.columns import UNKNOWN_WIDTH, ColumnForm, column_form
 from pqindex.errors import ColumnTypeError, UsageError
 from pqindex.torch.arguments import refuse_unknown
 from pqindex.torch.casts import always_exact
-from pqindex.torch.columns import UNKNOWN_WIDTH, ColumnForm, column_form
+from pqindex.torch.steps import Axis, axes_of_fields, steps_schema
 
 FieldsArgument = Mapping[str, str | Sequence[str]]
 DTypeArgument = torch.dtype | Mapping[str, torch.dtype | None] | None
@@ -141,6 +146,10 @@ class Field:
         Casts may change integers.
     is_plain : bool
         Every column holds plain numbers, all of which the dtype holds: copying them needs no check.
+    is_uniform : bool
+        Plain, and every column holds the dtype itself.
+    axis : {"row", "step", "sequence"}
+        What has a value: each row; each step of lists; the sequence as a whole.
     """
 
     name: str
@@ -151,6 +160,8 @@ class Field:
     non_finite: Policy
     lossy: bool
     is_plain: bool = False
+    is_uniform: bool = False
+    axis: Axis = "row"
 
     @property
     def is_masked(self) -> bool:
@@ -218,6 +229,7 @@ def resolve_fields(
     nulls: PoliciesArgument,
     non_finite: PoliciesArgument,
     lossy: bool,
+    lists: Literal["rows", "time"] = "rows",
 ) -> tuple[Field, ...]:
     """Return the fields over a schema, with everything refused that can be known without the data.
 
@@ -232,6 +244,8 @@ def resolve_fields(
     nulls, non_finite : "error", "keep", ("fill", value), or mapping of those by field
         Fields that a mapping leaves out get "error".
     lossy : bool
+    lists : {"rows", "time"}
+        Whether a list in a row is the values of that row, or the time axis.
 
     Raises
     ------
@@ -243,10 +257,13 @@ def resolve_fields(
     for argument_name, argument in (("dtype", dtype), ("nulls", nulls), ("non_finite", non_finite)):
         if isinstance(argument, Mapping):
             refuse_unknown(argument_name, argument, parsed)
+    axes = {} if lists == "rows" else axes_of_fields(parsed, schema)
     fields = []
     for name, (names, by_name) in parsed.items():
-        columns = tuple(_field_column(name, column, schema) for column in names)
-        field_dtype = _field_dtype(name, columns, by_name, dtype, schema)
+        axis: Axis = axes.get(name, "row")
+        own_schema = steps_schema(schema) if axis == "step" else schema
+        columns = tuple(_field_column(name, column, own_schema) for column in names)
+        field_dtype = _field_dtype(name, columns, by_name, dtype, own_schema)
         field = Field(
             name=name,
             columns=columns,
@@ -256,6 +273,8 @@ def resolve_fields(
             non_finite=Policy.parse("non_finite", _of_field(non_finite, name, "error")),
             lossy=lossy,
             is_plain=_is_plain(columns, field_dtype),
+            is_uniform=_is_uniform(columns, field_dtype),
+            axis=axis,
         )
         _check_policies(field)
         fields.append(field)
@@ -316,6 +335,10 @@ def _is_plain(columns: tuple[FieldColumn, ...], dtype: torch.dtype | None) -> bo
         c.form.is_plain and c.form.dtype is not None and always_exact(c.form.dtype, storage, precision)
         for c in columns
     )
+
+
+def _is_uniform(columns: tuple[FieldColumn, ...], dtype: torch.dtype | None) -> bool:
+    return dtype is not None and all(c.form.is_plain and c.form.dtype == STORAGE[dtype] for c in columns)
 
 
 def _own_dtype(field: str, columns: tuple[FieldColumn, ...], schema: pa.Schema) -> torch.dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,14 @@ BAD = {
         ("files/0/path", ""),
         ("files/0/footer_sha256", "f0"),
         ("selection_digest", 7),
+        ("statistics", []),
+        ("statistics/x", None),
+        ("statistics/x/std", ...),
+        ("statistics/x/std", -0.5),
+        ("statistics/x/mean", "1"),
+        ("statistics/x/mean", True),
+        ("statistics/x/count", 1.5),
+        ("statistics/x/nan_count", -1),
     ],
 }
 
@@ -188,6 +197,68 @@ def test_a_record_digest_by_hand_D2() -> None:
         + (-2).to_bytes(8, "little", signed=True)
     )
     assert sha256_hex(raw) == json.loads(example("digests"))["records"]["digest"]
+
+
+@pytest.mark.parametrize(
+    ("path", "new"),
+    [("statistics", ...), ("statistics", {}), ("statistics/x/mean", None), ("statistics/x/median", 1.0)],
+)
+def test_statistics_of_a_manifest_are_optional_and_may_be_null_M5(path: str, new: Any) -> None:
+    document = changed(json.loads(example("manifest")), path, new)
+    jsonschema.validate(document, schema("manifest"))
+    header = ManifestHeader.from_json(json.dumps(document).encode(), name="manifest")
+    assert ("statistics" in json.loads(header.to_json())) == bool(document.get("statistics"))
+
+
+def test_numbers_that_json_has_not_are_no_statistics() -> None:
+    for number in (b"NaN", b"Infinity", b"1" + b"0" * 400):
+        raw = example("manifest").encode().replace(b'"max":3', b'"max":' + number)
+        assert number in raw
+        with pytest.raises(
+            DocumentInvalidError, match=r"statistics\.x\.max: expected a finite number, or null"
+        ):
+            ManifestHeader.from_json(raw, name="manifest")
+
+
+def _statistics_by_the_rule(values: list[float]) -> dict[str, float]:
+    """Rule M5 as it reads, one Python float at a time."""
+    total, big_mean, big_squares = 0, 0.0, 0.0
+    for start in range(0, len(values), 65_536):
+        block = values[start : start + 65_536]
+        n = len(block)
+        mean = _sum_by_the_rule(block) / n
+        squares = _sum_by_the_rule([(x - mean) * (x - mean) for x in block])
+        if not total:
+            total, big_mean, big_squares = n, mean, squares
+            continue
+        t, d = total + n, mean - big_mean
+        big_mean = big_mean + d * (n / t)
+        big_squares = (big_squares + squares) + (d * d) * ((total * n) / t)
+        total = t
+    std = math.sqrt(big_squares / total)
+    return {"count": total, "mean": big_mean, "std": std, "min": min(values), "max": max(values)}
+
+
+def _sum_by_the_rule(block: list[float]) -> float:
+    parts = block + [0.0] * (65_536 - len(block))
+    h = 32_768
+    while h:
+        parts = [parts[i] + parts[i + h] for i in range(h)]
+        h //= 2
+    return parts[0]
+
+
+def test_the_statistics_of_the_specification_M5(tmp_path: Path) -> None:
+    cases = json.loads(example("statistics"))
+    small = [None if v is None else float(v) for v in cases["small"]["values"]]
+    tenths = [i / 10 for i in range(cases["tenths"]["n_values"])]
+    for name, values in (("small", small), ("tenths", tenths)):
+        said = cases[name]["statistics"]
+        finite = [v for v in values if v is not None and math.isfinite(v)]
+        assert {**said, **_statistics_by_the_rule(finite)} == said, name
+        pq.write_table(pa.table({"seq_id": [1] * len(values), "x": values}), tmp_path / f"{name}.parquet")
+        selection = pqindex.build(tmp_path / f"{name}.parquet").select()
+        assert selection.statistics(["x"])["x"].to_json() == said, name
 
 
 def test_options_are_those_of_the_specification() -> None:

@@ -90,6 +90,12 @@ def test_the_example_of_windows_runs_as_it_stands(data: Path) -> None:
     assert lines[1].startswith("torch.Size([1, 4, 2]) torch.Size([1, 2, 1]) [")
 
 
+def test_the_example_of_the_page_on_items_runs_as_it_stands(data: Path) -> None:
+    lines = run_example(data.parent, "docs/items.md", "example: items")
+    assert len(lines) == 3
+    assert all(re.match(r"torch\.Size\(\[\d, \d+, 2\]\) torch\.int64 \[", line) for line in lines)
+
+
 def test_the_example_of_batches_runs_as_it_stands(data: Path) -> None:
     *batches, last = run_example(data.parent, "docs/batches.md", "example: batches")
     lengths = [[int(n) for n in re.findall(r"\d+", line[: line.index("]")])] for line in batches]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import pqindex
-from pqindex.torch import BatchPlan, SequenceDataset, SequenceLoader
+from pqindex.torch import BatchPlan, Normalize, SequenceDataset, SequenceLoader
 
 pytestmark = pytest.mark.shared
 
@@ -76,3 +76,34 @@ def test_case_96_sequences_that_lie_in_list_columns_of_one_row(shared, tmp_path)
         steps = item["x"].reshape(12, -1)
         found[str(item["seq_id"])] = (steps.shape[1], checksum(steps))
     assert found == oracle(shared, "japanese_vowels")
+
+
+def test_lists_as_time_are_the_same_sequences(shared, tmp_path):
+    selection = build(shared, tmp_path, "japanese_vowels", "list_per_row").select("SELECT seq_id FROM index")
+    fields = {"x": CHANNELS["japanese_vowels"], "label": "label", "n": "length"}
+    dataset = SequenceDataset(selection, fields, dtype={"n": torch.int64}, lists="time")
+    found = {}
+    for batch in SequenceLoader(
+        dataset, BatchPlan(selection, 32, shuffle="full", seed=1, rank=0, world_size=1)
+    ):
+        assert torch.equal(batch["n"], batch["lengths"])
+        assert all(isinstance(label, str) for label in batch["label"])
+        for i, seq_id in enumerate(batch["seq_id"].tolist()):
+            length = int(batch["lengths"][i])
+            found[str(seq_id)] = (length, checksum(batch["x"][i, :length].T))
+    assert found == oracle(shared, "japanese_vowels")
+
+
+def test_sequences_normalised_by_their_own_statistics_have_mean_0_and_deviation_1(shared, tmp_path):
+    channels = CHANNELS["japanese_vowels"]
+    index = build(shared, tmp_path, "japanese_vowels", "many_per_row_group", order="t", join=True)
+    rows = build(shared, tmp_path / "lists", "japanese_vowels", "list_per_row")
+    manifest = index.select("SELECT seq_id FROM index").pin(
+        tmp_path / "m.manifest.parquet", statistics=channels
+    )
+    # another layout holds the same values in the same order, so its statistics are the same bits
+    assert rows.select("SELECT seq_id FROM index").statistics(channels) == manifest.statistics()
+    dataset = SequenceDataset(manifest, {"x": channels}, transform=Normalize(manifest, {"x": channels}))
+    x = torch.cat([item["x"] for item in dataset.__getitems__(range(len(dataset)))]).double()
+    assert x.mean(0).abs().max() < 1e-6
+    assert (x.std(0, correction=0) - 1).abs().max() < 1e-6

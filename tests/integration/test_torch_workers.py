@@ -112,10 +112,12 @@ def test_T10_batches_that_workers_fetched_ahead_are_not_counted_and_resume_takes
             assert len(ids(resumed)) == len(whole)
 
 
+def _with_noise(item):
+    return item | {"noise": torch.rand(())}
+
+
 def test_T24_workers_draw_different_random_numbers_and_the_order_does_not_hang_on_them(selection):
-    dataset = SequenceDataset(
-        selection, {"x": ["f0"]}, transform=lambda item: item | {"noise": torch.rand(())}
-    )
+    dataset = SequenceDataset(selection, {"x": ["f0"]}, transform=_with_noise)
     noise = {}
     for num_workers in (0, 2):
         torch.manual_seed(0)

@@ -281,6 +281,24 @@ def test_pin_writes_a_manifest(run, index) -> None:
     assert json.loads(out) == {"path": "again.manifest.parquet", "n_sequences": 3, "digest": manifest.digest}
 
 
+def test_pin_pins_statistics_and_show_prints_them(run, index) -> None:
+    words = ("pin", index, "SELECT seq_id FROM index WHERE seq_id < 2", "-o", "s.manifest.parquet")
+    assert run(*words, "--statistics", "price,step")[0] == 0
+    pinned = pqindex.load_manifest("s.manifest.parquet").statistics()
+    assert (pinned["price"].count, pinned["price"].min, pinned["price"].max) == (3, 0.5, 1.5)
+    run(*words, "--overwrite", "--statistics", "price", "--statistics", "step")
+    assert pqindex.load_manifest("s.manifest.parquet").statistics() == pinned
+    lines = run("show", "s.manifest.parquet")[1].splitlines()
+    assert lines[-4] == "statistics"
+    assert " ".join(lines[-3].split()) == "column count null count nan count infinite count mean std min max"
+    assert lines[-2].split()[:2] == ["price", "3"]
+    shown = json.loads(run("show", "s.manifest.parquet", "--json")[1])
+    assert shown["statistics"]["price"] == pinned["price"].to_json()
+    code, _, err = run(*words, "--overwrite", "--statistics", "nope")
+    assert code == 2
+    assert "'nope'" in err
+
+
 def test_pin_does_not_replace_a_manifest_unless_told_to(run, index, manifest) -> None:
     code, _, err = run("pin", index, "SELECT seq_id FROM index", "-o", manifest)
     assert code == 2

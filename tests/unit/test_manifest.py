@@ -19,6 +19,7 @@ from pqindex.errors import (
     DocumentInvalidError,
     NotFoundError,
     QueryError,
+    SourceChangedError,
     UnsupportedVersionError,
     UsageError,
     WriteError,
@@ -151,6 +152,66 @@ def test_a_column_that_the_query_calls_row_count_is_the_querys(index: pqindex.In
 def test_a_write_that_fails_is_said_with_its_place(index: pqindex.Index) -> None:
     with pytest.raises(WriteError, match=r"cannot write /proc/none/m.manifest.parquet"):
         index.select().pin("/proc/none/m.manifest.parquet")
+
+
+def test_statistics_are_pinned_and_answered_without_the_data_M5(index: pqindex.Index, tmp_path: Path) -> None:
+    selection = index.select("SELECT seq_id FROM index WHERE seq_id IN (0, 1, 12)")
+    manifest = selection.pin(tmp_path / "m.manifest.parquet", statistics=["x"])
+    assert manifest.header["statistics"] == {"x": selection.statistics(["x"])["x"].to_json()}
+    assert manifest.header["statistics"]["x"]["mean"] == (0 + 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8) / 9
+    (tmp_path / "data/a.parquet").unlink()
+    found = pqindex.load_manifest(tmp_path / "m.manifest.parquet").statistics()
+    assert found == selection_statistics(manifest)
+    with pytest.raises(SourceChangedError):
+        manifest.statistics(["x", "t"])
+
+
+def selection_statistics(manifest: pqindex.Manifest) -> dict[str, pqindex.ColumnStatistics]:
+    return {
+        name: pqindex.ColumnStatistics.from_json(value)
+        for name, value in manifest.header["statistics"].items()
+    }
+
+
+def test_statistics_that_were_not_pinned_are_computed(index: pqindex.Index, tmp_path: Path) -> None:
+    selection = index.select()
+    manifest = selection.pin(tmp_path / "m.manifest.parquet", statistics=["x"])
+    assert manifest.statistics(["t", "x"]) == selection.statistics(["t", "x"])
+    assert list(manifest.statistics(["t", "x"])) == ["t", "x"]
+    for columns in ([], "x"):
+        with pytest.raises(UsageError, match="names no columns"):
+            manifest.statistics(columns)
+    bare = selection.pin(tmp_path / "bare.manifest.parquet")
+    assert bare.statistics(["x"]) == selection.statistics(["x"])
+    with pytest.raises(UsageError, match=r"the manifest has no statistics: .*bare.*pqindex pin --statistics"):
+        bare.statistics()
+
+
+def test_statistics_belong_to_the_identity_and_their_absence_changes_nothing(
+    index: pqindex.Index, tmp_path: Path
+) -> None:
+    digests = [
+        index.select().pin(tmp_path / f"{number}.manifest.parquet", statistics=columns).digest
+        for number, columns in enumerate([None, ["x"], ["x"], ["x", "t"], ["t", "x"]])
+    ]
+    assert digests[1] == digests[2]
+    assert digests[3] == digests[4]
+    assert len(set(digests)) == 3
+    assert "statistics" not in pqindex.load_manifest(tmp_path / "0.manifest.parquet").header
+
+
+def test_nothing_is_read_for_a_manifest_that_cannot_be_written(index: pqindex.Index, tmp_path: Path) -> None:
+    index.select().pin(tmp_path / "m.manifest.parquet")
+    seen: list[Any] = []
+    with pytest.raises(ConflictError, match="exists already"):
+        index.select().pin(
+            tmp_path / "m.manifest.parquet", statistics=["x"], progress=lambda *t: seen.append(t)
+        )
+    assert seen == []
+    index.select().pin(
+        tmp_path / "m.manifest.parquet", statistics=["x"], overwrite=True, progress=lambda *t: seen.append(t)
+    )
+    assert seen[-1] == (20, 20, "statistics")
 
 
 @pytest.mark.parametrize("seed", [-1, 2**53, 1.5, True, "7"])

@@ -12,9 +12,19 @@ import pytest
 import torch
 
 import pqindex.torch.dataset
-from pqindex.errors import NullValueError, SelectionIndexError, SequenceTooLongError, UsageError
+from pqindex.errors import (
+    ColumnMissingError,
+    ColumnTypeError,
+    NonFiniteError,
+    NotConstantError,
+    NullValueError,
+    RaggedListError,
+    SelectionIndexError,
+    SequenceTooLongError,
+    UsageError,
+)
 from pqindex.reader import Segment
-from pqindex.torch import SequenceDataset
+from pqindex.torch import Cast, SequenceDataset, collate_padded
 
 
 @dataclass
@@ -117,14 +127,18 @@ def test_L15_no_name_is_hard_coded():
     assert ds[0]["length of it"].tolist() == [3]
 
 
+def double_state(item):
+    return item["state"] * 2
+
+
 def test_A13_fields_rename_cast_and_transform(source):
     ds = SequenceDataset(
         source,
         {"state": "f0", "label": "y0"},
         dtype={"label": torch.int64},
-        transform=lambda item: item["state"] * 2,
+        transform=[Cast({"state": torch.int64}, lossy=True), double_state],
     )
-    assert ds[0].tolist() == [1, 3, 5]
+    assert ds[0].tolist() == [0, 2, 4]
     assert (
         SequenceDataset(source, {"label": "y0"}, dtype={"label": torch.int64})[0]["label"].dtype
         == torch.int64
@@ -218,6 +232,168 @@ def test_L12_an_error_names_file_row_group_and_sequence(source):
         ) as caught:
             read()
         assert (caught.value.file, caught.value.row_group, caught.value.row) == ("1.parquet", 1, 1)
+
+
+# -- lists as time --------------------------------------------------------------------------------------------
+
+
+def documents(*rows, seq_ids=(17, 23), **more) -> Source:
+    """Sequences that are rows of lists: tokens, scores, a vector a token, a label, words."""
+    tables = [
+        pa.table(
+            {
+                "tokens": pa.array(tokens, pa.list_(pa.int32())),
+                "scores": pa.array([[t + 0.5 for t in row] for row in tokens], pa.list_(pa.float32())),
+                "vectors": pa.array(
+                    [[[t, -t] for t in row] for row in tokens], pa.list_(pa.list_(pa.int32()))
+                ),
+                "words": pa.array([[str(t) for t in row] for row in tokens], pa.list_(pa.string())),
+                "label": ["spam"] * len(tokens),
+                "weight": pa.array([0.5] * len(tokens)),
+            }
+        )
+        for tokens in rows
+    ]
+    return Source(tables, list(seq_ids), **more)
+
+
+TOKENS = {"ids": "tokens", "x": ["tokens", "scores", "vectors"], "v": "vectors"}
+
+
+def test_lists_as_time_give_the_shapes_that_rows_would_give():
+    ds = SequenceDataset(
+        documents([[1, 2, 3]], [[4]]),
+        TOKENS | {"words": "words", "label": "label", "weight": "weight"},
+        dtype={"ids": torch.int64},
+        lists="time",
+    )
+    item = ds[0]
+    assert (item["ids"].dtype, item["ids"].tolist()) == (torch.int64, [1, 2, 3])
+    assert item["x"].tolist() == [[1, 1.5, 1, -1], [2, 2.5, 2, -2], [3, 3.5, 3, -3]]
+    assert item["v"].shape == (3, 2)
+    assert (item["words"], item["label"]) == (["1", "2", "3"], "spam")
+    assert (item["weight"].shape, item["weight"].item()) == ((), 0.5)
+    assert item["length"] == 3
+    assert [other["length"] for other in ds.__getitems__([1, 0])] == [1, 3]
+
+
+def test_lists_of_several_rows_follow_each_other():
+    item = SequenceDataset(documents([[1, 2], [], [3]], [[4]]), TOKENS | {"label": "label"}, lists="time")[0]
+    assert (item["ids"].tolist(), item["length"], item["label"]) == ([1, 2, 3], 3, "spam")
+
+
+def test_a_sequence_without_steps():
+    item = SequenceDataset(documents([[]], [[4]]), {"ids": "tokens", "x": ["tokens"]}, lists="time")[0]
+    assert (item["ids"].shape, item["x"].shape, item["length"]) == ((0,), (0, 1), 0)
+
+
+def test_items_of_lists_are_padded_as_others_and_values_of_a_sequence_are_stacked():
+    ds = SequenceDataset(
+        documents([[1, 2, 3]], [[4]]), {"ids": "tokens", "label": "label", "weight": "weight"}, lists="time"
+    )
+    batch = collate_padded([ds[0], ds[1]])
+    assert batch["ids"].tolist() == [[1, 2, 3], [4, 0, 0]]
+    assert (batch["weight"].tolist(), batch["label"]) == ([0.5, 0.5], ["spam", "spam"])
+    assert batch["lengths"].tolist() == [3, 1]
+
+
+def test_an_error_in_a_list_names_step_row_and_row_group():
+    source = documents([[1, 2], [3]], [[4]])
+    values = pa.array([[1.0, 2.0], [float("inf")]], pa.list_(pa.float32()))
+    source.tables[0] = source.tables[0].set_column(1, "scores", values)
+    with pytest.raises(
+        NonFiniteError,
+        match=r"0.parquet, row group 1: .*field 's', column 'scores', sequence 17, step 2; found inf",
+    ) as error:
+        SequenceDataset(source, {"s": "scores"}, lists="time")[0]
+    assert (error.value.step, error.value.row, error.value.row_group) == (2, 1, 1)
+
+
+def test_nulls_in_lists_follow_the_field_s_policy_and_null_lists_are_refused():
+    source = documents([[1, 2]], [[4]])
+    values = pa.array([[1.0, None]], pa.list_(pa.float32()))
+    source.tables[0] = source.tables[0].set_column(1, "scores", values)
+    item = SequenceDataset(source, {"s": "scores"}, nulls=("fill", -1), lists="time")[0]
+    assert (item["s"].tolist(), item["s_mask"].tolist()) == ([1, -1], [True, False])
+    source.tables[0] = source.tables[0].set_column(1, "scores", pa.array([None], pa.list_(pa.float32())))
+    with pytest.raises(
+        NullValueError, match="row group 0: a list is null: column 'scores', sequence 17, row 0"
+    ):
+        SequenceDataset(source, {"s": "scores"}, nulls=("fill", -1), lists="time")[0]
+
+
+def test_lists_of_other_lengths_and_labels_that_differ_name_their_place():
+    source = documents([[1, 2], [3]], [[4]])
+    ragged = pa.array([[1.0, 2.0], []], pa.list_(pa.float32()))
+    source.tables[0] = source.tables[0].set_column(1, "scores", ragged)
+    with pytest.raises(
+        RaggedListError, match=r"row group 1: .*column 'scores' and column 'tokens', sequence 17, row 1"
+    ):
+        SequenceDataset(source, {"x": ["tokens", "scores"]}, lists="time")[0]
+    source.tables[0] = source.tables[0].set_column(4, "label", pa.array(["spam", "ham"]))
+    with pytest.raises(
+        NotConstantError, match="field 'y', column 'label', sequence 17; found 'spam' and 'ham'"
+    ):
+        SequenceDataset(source, {"ids": "tokens", "y": "label"}, lists="time")[0]
+
+
+def test_L7_the_length_of_lists_is_a_column_of_the_query():
+    source = documents([[1, 2, 3]], [[4]], extra=pa.table({"n": [3, 1]}))
+    ds = SequenceDataset(
+        source,
+        TOKENS | {"weight": "weight"},
+        lists="time",
+        length="n",
+        max_rows=3,
+        nulls={"ids": ("fill", 0)},
+    )
+    for position in (0, 1):
+        item = ds[position]
+        tensors = [value for value in item.values() if isinstance(value, torch.Tensor)]
+        assert sum(tensor.nbytes for tensor in tensors) == ds.item_nbytes(position)
+    assert ds.max_item_nbytes == ds.item_nbytes(0)
+    readers = len(source.readers)
+    with pytest.raises(
+        SequenceTooLongError, match=r"more than max_rows=2 steps; sequences \(steps\): 17 \(3\).*WHERE n <= 2"
+    ):
+        SequenceDataset(source, TOKENS, lists="time", length="n", max_rows=2)
+    assert source.readers[readers].asked == []
+
+
+def test_a_sequence_of_another_length_than_the_query_says_is_an_error():
+    ds = SequenceDataset(
+        documents([[1, 2, 3]], [[4]], extra=pa.table({"n": [2, 1]})), TOKENS, lists="time", length="n"
+    )
+    assert ds[1]["length"] == 1
+    with pytest.raises(
+        RaggedListError, match=r"0.parquet.*column 'n' of the query says: sequence 17; expected 2, found 3"
+    ):
+        ds[0]
+
+
+def test_without_a_length_only_a_read_tells():
+    ds = SequenceDataset(documents([[1, 2, 3]], [[4]]), TOKENS, lists="time", max_rows=2)
+    assert ds[1]["length"] == 1
+    with pytest.raises(
+        SequenceTooLongError, match=r"0.parquet.*sequence 17 has 3 steps, more than max_rows=2"
+    ):
+        ds[0]
+    for size in (lambda: ds.item_nbytes(0), lambda: ds.max_item_nbytes):
+        with pytest.raises(UsageError, match=r"nothing says how many steps.*length="):
+            size()
+
+
+def test_a_length_that_makes_no_sense_is_refused():
+    source = documents([[1]], [[4]], extra=pa.table({"n": [1, None], "w": ["a", "b"]}))
+    for length, error, message in [
+        ("m", ColumnMissingError, "length='m' is no column of the query, whose other columns are: 'n', 'w'"),
+        ("n", ColumnTypeError, "must be a column of integers without nulls; found 1 nulls"),
+        ("w", ColumnTypeError, "must be a column of integers without nulls; found string"),
+    ]:
+        with pytest.raises(error, match=message):
+            SequenceDataset(source, TOKENS, lists="time", length=length)
+    with pytest.raises(UsageError, match="length='n' is for lists='time'"):
+        SequenceDataset(source, TOKENS, length="n")
 
 
 # -- lengths and sizes ----------------------------------------------------------------------------------------
@@ -327,9 +503,15 @@ def test_what_is_no_selection_is_refused(source):
         SequenceDataset(source, XY)
 
 
-def test_lists_as_time_are_not_known_yet(source):
-    with pytest.raises(UsageError, match="lists='time' is not known: expected 'rows'"):
-        SequenceDataset(source, XY, lists="time")
+def test_lists_are_rows_or_time(source):
+    with pytest.raises(UsageError, match="lists='columns' is not known: expected 'rows' or 'time'"):
+        SequenceDataset(source, XY, lists="columns")
+
+
+def test_a_transform_that_does_not_pickle_is_refused_before_a_reader_is_made(source):
+    with pytest.raises(UsageError, match=r"cannot be sent to worker processes.*lambda"):
+        SequenceDataset(source, XY, transform=lambda item: item)
+    assert source.readers == []
 
 
 def test_a_transform_that_cannot_be_called_is_refused(source):

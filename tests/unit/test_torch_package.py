@@ -18,6 +18,11 @@ def test_public_names():
     assert pqindex.torch.__all__ == sorted(pqindex.torch.__all__)
     promised = {
         "BatchPlan",
+        "Cast",
+        "Compose",
+        "Map",
+        "Normalize",
+        "Rename",
         "SequenceDataset",
         "SequenceLoader",
         "SequenceStream",

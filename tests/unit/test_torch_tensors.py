@@ -313,6 +313,19 @@ def test_L11_values_that_are_not_finite_are_an_error(value):
     assert (error.value.field, error.value.column, error.value.seq_id, error.value.row) == ("x", "b", 17, 1)
 
 
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("n_rows", [1, 7, 1000, 8192, 8193, 20_000])
+def test_L11_one_value_is_found_among_the_largest_wherever_it_lies(value, dtype, n_rows):
+    largest = torch.finfo(dtype).max
+    for row in {0, n_rows // 2, n_rows - 1}:
+        values = np.full(n_rows, largest)
+        assert torch.isfinite(read({"c": pa.array(values)}, "c", dtype=dtype)[0]).all()
+        values[row] = value
+        with pytest.raises(NonFiniteError, match=at(row)):
+            read({"c": pa.array(values)}, "c", dtype=dtype)
+
+
 @pytest.mark.parametrize(
     ("value", "dtype"),
     [(1e39, torch.float32), (1e39, torch.bfloat16), (70_000.0, torch.float16), (-1e39, torch.float32)],
@@ -415,6 +428,33 @@ def test_L18_case_93_a_tensor_changed_in_place_changes_no_later_read(columns, re
     after = read(table, columns, dtype=None if columns == ["v"] else torch.float64)[0]
     assert torch.equal(after, kept)
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("dtype", [pa.float32(), pa.int64(), pa.uint8()])
+def test_L18_columns_of_one_type_are_laid_side_by_side_in_memory_of_their_own(dtype):
+    table = pa.table(
+        {name: pa.array(range(start, start + 4), dtype) for name, start in (("a", 0), ("b", 4), ("c", 8))}
+    )
+    part = table.slice(1, 2)  # as the reader hands out a part of a row group that it keeps
+    tensor, _ = read(part, ["c", "a"], dtype=None)
+    assert tensor.tolist() == [[9, 1], [10, 2]]
+    assert tensor.untyped_storage().nbytes() == tensor.nbytes
+    tensor += 1
+    assert table.column("a").to_pylist() == [0, 1, 2, 3]
+    assert read(part, ["c", "a"], dtype=None)[0].tolist() == [[9, 1], [10, 2]]
+
+
+def test_L18_one_column_is_copied_too():
+    table = pa.table({"a": pa.array([1, 2], pa.float32())})
+    for columns in ("a", ["a"]):
+        read(table, columns)[0].add_(1)
+    assert table.column("a").to_pylist() == [1, 2]
+
+
+def test_columns_of_one_type_with_nulls():
+    table = {"a": pa.array([1, None], pa.float32()), "b": pa.array([3, 4], pa.float32())}
+    tensor, mask = read(table, ["b", "a"], nulls=("fill", 9))
+    assert (tensor.tolist(), mask.tolist()) == ([[3, 1], [4, 9]], [[True, True], [True, False]])
 
 
 def test_L18_the_tensor_owns_memory_that_was_allocated_once():

@@ -20,6 +20,8 @@ from pqindex.arrowtypes import is_list, plain_type
 BoolArray = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 
+Int64Array = npt.NDArray[np.int64]
+
 Kind = Literal["bool", "integer", "float", "decimal", "text", "null"]
 
 UNKNOWN_WIDTH = -1
@@ -155,6 +157,41 @@ def column_values(column: pa.ChunkedArray, *, integers: np.dtype[Any] | None = N
         return _list_values(array, integers)
     values, absent = _flat_values(array, integers)
     return ColumnValues(values[:, None], None if absent is None else absent[:, None])
+
+
+def list_items(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Int64Array]:
+    """Return the values of a column of lists, one list behind the other, and how many each row has.
+
+    Parameters
+    ----------
+    column : pa.ChunkedArray
+        Of a type that `is_lists` takes.
+
+    Returns
+    -------
+    items : pa.ChunkedArray, length sum of the lengths
+    lengths : ndarray, shape (n_rows,), int64
+        -1 where the list itself is null; such a row has no items.
+    """
+    array = _decoded(column.chunk(0) if column.num_chunks == 1 else _one_chunk(column))
+    if pt.is_fixed_size_list(array.type):
+        lengths = np.full(len(array), array.type.list_size, np.int64)
+        if array.null_count:
+            lengths[_nulls(array)] = -1
+    else:
+        lengths = array.value_lengths().fill_null(-1).to_numpy().astype(np.int64, copy=False)
+    return pa.chunked_array([array.flatten()]), lengths
+
+
+def is_lists(data_type: pa.DataType) -> bool:
+    """Return whether a column of this type holds lists of any kind, under its encodings."""
+    plain = plain_type(data_type)
+    return bool(is_list(plain) or pt.is_fixed_size_list(plain))
+
+
+def item_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of the items of a type of lists."""
+    return plain_type(data_type).value_type
 
 
 def column_texts(column: pa.ChunkedArray) -> list[Any]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pqindex.torch.columns import (
+from pqindex.columns import (
     UNKNOWN_WIDTH,
     NotExactError,
     RaggedRowError,
