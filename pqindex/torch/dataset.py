@@ -12,9 +12,6 @@ import torch
 from torch.utils.data import Dataset
 
 from pqindex.errors import (
-    ColumnMissingError,
-    ColumnTypeError,
-    RaggedListError,
     SelectionIndexError,
     SequenceTooLongError,
     SourceError,
@@ -35,7 +32,7 @@ from pqindex.torch.fields import (
     parse_fields,
     resolve_fields,
 )
-from pqindex.torch.steps import Steps, one_row, steps_of
+from pqindex.torch.steps import Steps, TimeAxis, one_row
 from pqindex.torch.tensors import Array, is_direct, number_field, plain_tensor, read_field
 from pqindex.torch.transforms import Transform, checked_transform
 
@@ -156,18 +153,17 @@ class SequenceDataset(Dataset[Item]):
             lossy=bool(lossy),
             lists=lists,
         )
-        self._lists = lists
-        self._length = length
         self._list_widths: dict[str, int] = {}
         plain = [field for field in self._fields if is_direct(field) and lists == "rows"]
         self._direct = {field.name: i for i, field in enumerate(plain)}
         self._numbers = NumberReader(self._reader, [number_field(field) for field in plain])
         self._check_names()
-        if length is not None:
-            self._check_length_column(length)
-        self._max_rows = None if max_rows is None else integer("max_rows", max_rows, least=1)
-        if self._max_rows is not None and (lists == "rows" or length is not None):
-            self._check_lengths(self._max_rows)
+        longest = None if max_rows is None else integer("max_rows", max_rows, least=1)
+        self._time = None if lists == "rows" else TimeAxis(length=length, max_steps=longest)
+        if self._time is not None:
+            self._time.check_column(self._reader.extra)
+        if longest is not None and (self._time is None or length is not None):
+            self._check_lengths(longest)
         self._cache = self._open_cache(cache, cache_dir, cache_bytes)
 
     # -- what is in it ---------------------------------------------------------------------------------------
@@ -324,8 +320,9 @@ class SequenceDataset(Dataset[Item]):
         self, position: int, table: pa.Table | None, arrays: Sequence[Array | None] | None = None
     ) -> Any:
         """Return an item of the rows of a sequence, of which some fields may be arrays already."""
-        if self._lists == "time":
-            return self._item_of_steps(position, self._reader[position] if table is None else table)
+        if self._time is not None:
+            table = self._reader[position] if table is None else table
+            return self._item_of_steps(position, table, self._steps(position, table))
         item: Item = {}
         for field in self._fields:
             at = self._direct.get(field.name)
@@ -345,19 +342,18 @@ class SequenceDataset(Dataset[Item]):
             self._cache.store(position, item)
         return self._finished(position, item)
 
-    def _item_of_steps(self, position: int, table: pa.Table) -> Any:
+    def _item_of_steps(self, position: int, table: pa.Table, steps: Steps | None) -> Any:
         """Return an item whose lists are the time axis."""
-        steps = self._steps(position, table)
         seq_id = self._reader.seq_ids[position].as_py()
         item: Item = {}
         for field in self._fields:
             try:
                 item[field.name], mask = read_axis(field, table, steps, seq_id)
             except SourceError as error:
-                raise self._placed(steps.with_row(error), position) from None
+                raise self._placed(error if steps is None else steps.with_row(error), position) from None
             if mask is not None:
                 item[field.name + MASK_SUFFIX] = mask
-        return self._finished(position, item, length=steps.table.num_rows)
+        return self._finished(position, item, length=None if steps is None else steps.table.num_rows)
 
     def _kept(self, position: int) -> Item | None:
         """Return the fields of a sequence where the cache has them."""
@@ -385,42 +381,16 @@ class SequenceDataset(Dataset[Item]):
         columns = {name: extra.column(i)[position].as_py() for i, name in enumerate(extra.column_names)}
         return {"seq_id": self._reader.seq_ids[position].as_py(), "length": length, **columns}
 
-    def _steps(self, position: int, table: pa.Table) -> Steps:
-        """Return the list columns of a sequence as steps, after the check that there are as many as there should be."""
-        seq_id = self._reader.seq_ids[position].as_py()
+    def _steps(self, position: int, table: pa.Table) -> Steps | None:
+        """Return the list columns of a sequence as steps, where lists are the time axis."""
+        if self._time is None:
+            return None
         try:
-            steps = steps_of(table, seq_id)
+            return self._time.steps(
+                table, position, self._reader.seq_ids[position].as_py(), self._reader.extra
+            )
         except SourceError as error:
             raise self._placed(error, position) from None
-        n_steps = steps.table.num_rows
-        expected = (
-            n_steps if self._length is None else self._reader.extra.column(self._length)[position].as_py()
-        )
-        if n_steps != expected:
-            raise self._placed(
-                RaggedListError(
-                    f"a sequence has another number of steps than column {self._length!r} of the query says: "
-                    f"sequence {seq_id!r}; expected {expected}, found {n_steps}",
-                    hint="let the column of the query be the length of the lists",
-                    column=self._length,
-                    seq_id=seq_id,
-                    expected=expected,
-                    found=n_steps,
-                ),
-                position,
-            )
-        if self._length is None and self._max_rows is not None and n_steps > self._max_rows:
-            raise self._placed(
-                SequenceTooLongError(
-                    f"sequence {seq_id!r} has {n_steps} steps, more than max_rows={self._max_rows}",
-                    hint="leave it out in SQL, or raise max_rows; with length= this is checked before anything is read",
-                    max_rows=self._max_rows,
-                    n_sequences=1,
-                    sequences=((seq_id, n_steps),),
-                ),
-                position,
-            )
-        return steps
 
     def _placed(self, error: SourceError, position: int) -> SourceError:
         """Return the error with the file and the row group of the value that it tells of."""
@@ -436,16 +406,7 @@ class SequenceDataset(Dataset[Item]):
 
     def _lengths(self) -> Int64Array:
         """Return the number of time steps of each sequence, as far as it is known without reading."""
-        if self._lists == "rows":
-            return self.row_counts
-        if self._length is None:
-            raise UsageError(
-                "nothing says how many steps the sequences have, whose lists are the time axis",
-                hint='give length="n_tokens", a column of the query',
-                argument="length",
-            )
-        lengths: Int64Array = self._reader.extra.column(self._length).to_numpy()
-        return lengths
+        return self.row_counts if self._time is None else self._time.lengths(self._reader.extra)
 
     def _step_nbytes(self) -> int:
         fields = [field for field in self._fields if field.axis != "sequence"]
@@ -459,7 +420,7 @@ class SequenceDataset(Dataset[Item]):
             return known
         if name not in self._list_widths:
             table, seq_id = self._reader[0], self._reader.seq_ids[0].as_py()
-            steps = None if self._lists == "rows" else self._steps(0, table)
+            steps = self._steps(0, table)
             for field in self._fields:
                 if field.width is None:
                     values, _ = read_axis(field, table, steps, seq_id)
@@ -498,7 +459,7 @@ class SequenceDataset(Dataset[Item]):
                     "cache_dir and cache_bytes belong to a cache", hint='give cache="disk" or "memory"'
                 )
             return None
-        if self._lists == "time":
+        if self._time is not None:
             raise UsageError(
                 "a cache needs sequences whose sizes are their rows, and lists='time' has others",
                 hint="leave cache= out",
@@ -512,31 +473,12 @@ class SequenceDataset(Dataset[Item]):
             max_bytes=max_bytes,
         )
 
-    def _check_length_column(self, name: str) -> None:
-        extra = self._reader.extra
-        if name not in extra.column_names:
-            raise ColumnMissingError(
-                f"length={name!r} is no column of the query, whose other columns are: "
-                f"{', '.join(map(repr, extra.column_names)) or 'none'}",
-                hint=f"let the query return it, as it returns seq_id: ... AS {name}",
-                column=name,
-            )
-        column = extra.column(name)
-        if not pa.types.is_integer(column.type) or column.null_count:
-            found = f"{column.null_count} nulls" if pa.types.is_integer(column.type) else str(column.type)
-            raise ColumnTypeError(
-                f"length={name!r} must be a column of integers without nulls; found {found}",
-                hint="cast it in the query, or leave out the sequences without a length",
-                column=name,
-                found=found,
-            )
-
     def _check_lengths(self, max_rows: int) -> None:
         lengths = self._lengths()
         too_long = (lengths > max_rows).nonzero()[0]
         if not too_long.size:
             return
-        what, column = ("rows", "row_count") if self._length is None else ("steps", self._length)
+        what, column = ("rows", "row_count") if self._time is None else ("steps", self._time.length)
         first = [(self.seq_ids[int(i)].as_py(), int(lengths[i])) for i in too_long[:FIRST_SEQUENCES]]
         listed = ", ".join(f"{seq_id!r} ({n_rows})" for seq_id, n_rows in first)
         more = f", and {too_long.size - len(first)} more" if too_long.size > len(first) else ""

@@ -17,10 +17,12 @@ import pyarrow as pa
 from pqindex.arrowtypes import plain_array
 from pqindex.columns import is_lists, item_type, list_items
 from pqindex.errors import (
+    ColumnMissingError,
     ColumnTypeError,
     NotConstantError,
     NullValueError,
     RaggedListError,
+    SequenceTooLongError,
     SourceError,
     UsageError,
 )
@@ -177,3 +179,85 @@ def one_row(table: pa.Table, field: Field, seq_id: object) -> pa.Table:
                 found=tuple(found),
             )
     return table.slice(0, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeAxis:
+    """How long the sequences of a dataset may be whose lists are the time axis, and how long they are.
+
+    Attributes
+    ----------
+    length : str or None
+        The column of the query that says how many steps each sequence has.
+    max_steps : int or None
+        How many a sequence may have.
+    """
+
+    length: str | None
+    max_steps: int | None
+
+    def check_column(self, extra: pa.Table) -> None:
+        """Raise ColumnMissingError or ColumnTypeError if `length` is no column of integers in the query's columns."""
+        name = self.length
+        if name is None:
+            return
+        if name not in extra.column_names:
+            raise ColumnMissingError(
+                f"length={name!r} is no column of the query, whose other columns are: "
+                f"{', '.join(map(repr, extra.column_names)) or 'none'}",
+                hint=f"let the query return it, as it returns seq_id: ... AS {name}",
+                column=name,
+            )
+        column = extra.column(name)
+        if not pa.types.is_integer(column.type) or column.null_count:
+            found = f"{column.null_count} nulls" if pa.types.is_integer(column.type) else str(column.type)
+            raise ColumnTypeError(
+                f"length={name!r} must be a column of integers without nulls; found {found}",
+                hint="cast it in the query, or leave out the sequences without a length",
+                column=name,
+                found=found,
+            )
+
+    def lengths(self, extra: pa.Table) -> npt.NDArray[np.int64]:
+        """Return the number of steps of each sequence: shape (n,), int64; UsageError where nothing says it."""
+        if self.length is None:
+            raise UsageError(
+                "nothing says how many steps the sequences have, whose lists are the time axis",
+                hint='give length="n_tokens", a column of the query',
+                argument="length",
+            )
+        return np.asarray(extra.column(self.length).to_numpy(), np.int64)
+
+    def steps(self, table: pa.Table, position: int, seq_id: object, extra: pa.Table) -> Steps:
+        """Return the steps of one sequence, after the check that there are as many as there should be.
+
+        Raises
+        ------
+        RaggedListError
+            If `length` says another number.
+        SequenceTooLongError
+            If there are more than `max_steps`.
+        """
+        steps = steps_of(table, seq_id)
+        found = steps.table.num_rows
+        if self.length is not None:
+            expected = extra.column(self.length)[position].as_py()
+            if found != expected:
+                raise RaggedListError(
+                    f"a sequence has another number of steps than column {self.length!r} of the query says: sequence "
+                    f"{seq_id!r}; expected {expected}, found {found}",
+                    hint="let the column of the query be the length of the lists",
+                    column=self.length,
+                    seq_id=seq_id,
+                    expected=expected,
+                    found=found,
+                )
+        elif self.max_steps is not None and found > self.max_steps:
+            raise SequenceTooLongError(
+                f"sequence {seq_id!r} has {found} steps, more than max_rows={self.max_steps}",
+                hint="leave it out in SQL, or raise max_rows; with length= this is checked before anything is read",
+                max_rows=self.max_steps,
+                n_sequences=1,
+                sequences=((seq_id, found),),
+            )
+        return steps
