@@ -141,6 +141,14 @@ def expand_ranges(starts: Int64Array, stops: Int64Array) -> Int64Array:
     return offsets + np.arange(total, dtype=np.int64)
 
 
+def narrowest(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return int64 integers as int32 where all of them fit; those of less than 64 bits stay as they are."""
+    limits = np.iinfo(np.int32)
+    if values.dtype != np.int64 or (len(values) and (values.min() < limits.min or values.max() > limits.max)):
+        return values
+    return values.astype(np.int32)
+
+
 def empty_columns(n_rows: int) -> pa.Table:
     """Return a table of no columns and `n_rows` rows."""
     return pa.table({"": pa.nulls(n_rows)}).select([])

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from pqindex.digest import table_digest
 from pqindex.footer import chunk_start
-from pqindex.places import Places, SourceFiles, expand_ranges
-from pqindex.readplan import PAGE_FACTS, ChunkSource, KnownPages
+from pqindex.places import Places, SourceFiles, expand_ranges, narrowest
+from pqindex.readplan import PAGE_FACTS, ChunkSource, KnownPages, blocks_of_groups, stops_of_groups
 from pqindex.sidecar import Sidecar, open_sidecar, snapshot_numbers
 from pqindex.sql import RANK_COLUMN, CheckedQuery, LockedDatabase, attached_tables, check_query, run_selection
 
@@ -214,6 +214,7 @@ def chunk_source(sidecar: Sidecar, files: SourceFiles) -> ChunkSource:
     file_ids = pc.index_in(pa.array(files.paths, pa.string()), value_set=paths).to_numpy(zero_copy_only=False)
     counts = sidecar.files.column("n_row_groups").to_numpy().astype(np.int64)
     base = np.cumsum(counts) - counts
+    schema_of_file = sidecar.files.column("schema_no").to_numpy()[file_ids]
 
     def rows(file_no: Any, row_group: Any) -> Any:
         return base[file_ids[file_no]] + row_group
@@ -221,14 +222,22 @@ def chunk_source(sidecar: Sidecar, files: SourceFiles) -> ChunkSource:
     def group_n_rows(file_no: Any, row_group: Any) -> Any:
         return sidecar.row_groups.column("n_rows").to_numpy()[rows(file_no, row_group)]
 
-    def facts(file_no: Any, row_group: Any) -> tuple[Any, dict[str, Any]]:
-        names = ("data_page_offset", "dictionary_page_offset", "total_compressed_size", "num_values", "codec")
-        chosen = sidecar.chunks(names).take(pa.array(rows(file_no, row_group)))
-        lists = [chosen.column(name).combine_chunks() for name in names]
-        stops = np.concatenate([[0], np.cumsum(lists[0].value_lengths().to_numpy())]).astype(np.int64)
-        data, dictionary, length, num_values, codec = (c.flatten().to_numpy().astype(np.int64) for c in lists)
-        start = chunk_start(data, dictionary)
-        return stops, {"start": start, "length": length, "num_values": num_values, "codec": codec}
+    def facts(file_no: Any, row_group: Any, leaves: Sequence[Any]) -> dict[str, Any]:
+        # A column at a time: each would be a hundred megabytes at a million row groups.
+        chosen = rows(file_no, row_group)
+        schemas = schema_of_file[file_no]
+
+        def column(name: str) -> Any:
+            lists = sidecar.chunks([name]).column(name)
+            whole = lists.chunk(0) if lists.num_chunks == 1 else lists.combine_chunks()  # which copies
+            return _of_leaves(whole, chosen, schemas, leaves)
+
+        return {
+            "start": chunk_start(column("data_page_offset"), column("dictionary_page_offset")),
+            "length": column("total_compressed_size"),
+            "num_values": column("num_values"),
+            "codec": column("codec"),
+        }
 
     def pages(file_no: Any, row_group: Any) -> KnownPages:
         table = sidecar.pages
@@ -248,8 +257,28 @@ def chunk_source(sidecar: Sidecar, files: SourceFiles) -> ChunkSource:
 
     return ChunkSource(
         schemas=sidecar.snapshot.schemas,
-        schema_of_file=sidecar.files.column("schema_no").to_numpy()[file_ids],
+        schema_of_file=schema_of_file,
         group_n_rows=group_n_rows,
         facts=facts,
         pages=pages,
     )
+
+
+def _of_leaves(lists: pa.Array, rows: Any, schema_of_row: Any, leaves: Sequence[Any]) -> Any:
+    """Return the values of some leaves of some rows of a list column, row by row; of 32 bits where all fit in them.
+
+    Parameters
+    ----------
+    lists : pa.ListArray
+        One value a leaf.
+    rows, schema_of_row : ndarray, shape (n,)
+        Which rows, and the schema of each.
+    leaves : sequence of ndarray
+        The wanted leaves of each schema.
+    """
+    offsets, values = lists.offsets.to_numpy(), lists.values.to_numpy()
+    data_type = narrowest(np.array([values.min(), values.max()])).dtype if len(values) else values.dtype
+    found = np.zeros(int(stops_of_groups(schema_of_row, leaves)[-1]), data_type)
+    for number, some, at in blocks_of_groups(schema_of_row, leaves):
+        found[at] = values[(offsets[rows[some]][:, None] + leaves[number]).ravel()]
+    return found

@@ -550,7 +550,7 @@ class Reader:
         plan = self._plan
         chunks = slice(int(plan.chunk_stops[group]), int(plan.chunk_stops[group + 1]))
         page_stops = plan.page_stops[chunks.start : chunks.stop + 1].tolist()
-        if page_stops[0] == page_stops[-1]:
+        if not page_stops or page_stops[0] == page_stops[-1]:
             process.counters.count(fallback_no_pages=1)
             return []
         projection = self._projection(process, group)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ from pqindex.footer import (
     unreadable,
     unreadable_chunks,
 )
-from pqindex.places import Places, SourceFiles, expand_ranges
+from pqindex.places import Places, SourceFiles, expand_ranges, narrowest
 
 PLACE_FACTS = ("start", "length", "num_values", "codec")
 """What a read needs to know of a column chunk; see `footer.ChunkPlaces`."""
@@ -46,9 +46,13 @@ PLACE_FACTS = ("start", "length", "num_values", "codec")
 PAGE_FACTS = ("offset", "length", "first_row")
 """What a read needs to know of a page; see `footer.PagePlaces`."""
 
+_GROUPS_AT_A_TIME = 16_384
+
 STALENESS = ("error", "warn", "ignore")
 
 Int64Array = npt.NDArray[np.int64]
+Integers = npt.NDArray[Any]
+"""Of some number of bits each."""
 FileFootprint = tuple[int, int, int, int]
 
 
@@ -68,8 +72,8 @@ class ChunkSource:
     group_n_rows : callable
         From (file_no, row_group) arrays to the rows of each group.
     facts : callable
-        From (file_no, row_group) arrays to (stops, facts): `facts[name][stops[i]:stops[i + 1]]` are the values of
-        row group i, one a leaf column of its file.
+        From (file_no, row_group) arrays, and the wanted leaves of each schema, to the `PLACE_FACTS` of those chunks:
+        arrays of integers, row group by row group.
     pages : callable
         From (file_no, row_group) arrays to the page places that are known of those row groups.
     """
@@ -77,7 +81,7 @@ class ChunkSource:
     schemas: tuple[SchemaRecord, ...]
     schema_of_file: npt.NDArray[np.int32]
     group_n_rows: Callable[[npt.NDArray[Any], npt.NDArray[Any]], Int64Array]
-    facts: Callable[[npt.NDArray[Any], npt.NDArray[Any]], tuple[Int64Array, dict[str, Int64Array]]]
+    facts: Callable[[npt.NDArray[Any], npt.NDArray[Any], Sequence[Int64Array]], dict[str, npt.NDArray[Any]]]
     pages: Callable[[npt.NDArray[Any], npt.NDArray[Any]], KnownPages]
 
 
@@ -112,6 +116,8 @@ class KnownPages:
 class ReadPlan:
     """A selection and a projection as parallel arrays of byte places.
 
+    There may be ten million sequences of a hundred columns in it, so that integers have 32 bits where those do.
+
     Attributes
     ----------
     digest : str
@@ -126,18 +132,20 @@ class ReadPlan:
         The distinct schemas of the files.
     schema : pa.Schema
         What every read gives: the asked columns in the asked order, each with the type that all files fit in.
-    seq_ids, row_counts, segment_stops, extra
+    seq_ids, row_counts, extra
         As in `Places`.
-    group_of_segment, row_start, row_stop : ndarray, shape (n_segments,), int64
+    segment_stops : ndarray, shape (n + 1,), int32 or int64
+    group_of_segment, row_start, row_stop : ndarray, shape (n_segments,), int32 or int64
     group_file, group_row_group : ndarray, shape (n_groups,), int32
         The distinct row groups that are read.
-    group_n_rows : ndarray, shape (n_groups,), int64
-    chunk_stops : ndarray, shape (n_groups + 1,), int64
+    group_n_rows : ndarray, shape (n_groups,), int32 or int64
+    chunk_stops : ndarray, shape (n_groups + 1,), int32 or int64
     chunks : dict of str to ndarray
-        The facts of the projected chunks, group by group, in the order of the leaves in the file.
-    page_stops : ndarray, shape (n_chunks + 1,), int64
+        The facts of the projected chunks, group by group, in the order of the leaves in the file: integers of
+        64 bits or less.
+    page_stops : ndarray, shape (n_chunks + 1,), int32 or int64; shape (0,) where no page is known
     pages : dict of str to ndarray
-        The known pages of the projected chunks, chunk by chunk.
+        The known pages of the projected chunks, chunk by chunk, int64.
     staleness : str
     origin : tuple or None
         A function and its arguments that resolve the plan again.
@@ -154,16 +162,16 @@ class ReadPlan:
     seq_ids: pa.Array
     row_counts: Int64Array
     extra: pa.Table = field(repr=False)
-    segment_stops: Int64Array
-    group_of_segment: Int64Array
-    row_start: Int64Array
-    row_stop: Int64Array
+    segment_stops: Integers
+    group_of_segment: Integers
+    row_start: Integers
+    row_stop: Integers
     group_file: npt.NDArray[np.int32]
     group_row_group: npt.NDArray[np.int32]
-    group_n_rows: Int64Array
-    chunk_stops: Int64Array
-    chunks: dict[str, Int64Array] = field(repr=False)
-    page_stops: Int64Array
+    group_n_rows: Integers
+    chunk_stops: Integers
+    chunks: dict[str, Integers] = field(repr=False)
+    page_stops: Integers
     pages: dict[str, Int64Array] = field(repr=False)
     staleness: str
     origin: tuple[Callable[..., ReadPlan], tuple[Any, ...]] | None = field(default=None, repr=False)
@@ -235,9 +243,12 @@ def resolve(
     group_file = (group_keys // n_row_groups).astype(np.int32)
     group_row_group = (group_keys % n_row_groups).astype(np.int32)
     group_n_rows = known.group_n_rows(group_file, group_row_group)
-    chunk_stops, chunks, leaves = _project_chunks(
-        known, records, renumber, group_file, group_row_group, schema.names
-    )
+    leaves = [_projected_leaves(record, schema.names) for record in records]
+    chunk_stops = stops_of_groups(renumber[group_file], leaves)
+    wanted = [np.zeros(0, np.int64)] * len(known.schemas)
+    for number, own in zip(used.tolist(), leaves, strict=True):
+        wanted[number] = own
+    chunks = known.facts(group_file, group_row_group, wanted)
     _refuse_unreadable(
         records, leaves, renumber, files, group_file, group_row_group, group_n_rows, chunk_stops, chunks
     )
@@ -254,16 +265,16 @@ def resolve(
         seq_ids=places.seq_ids,
         row_counts=places.row_counts,
         extra=places.extra,
-        segment_stops=places.segment_stops,
-        group_of_segment=group_of_segment.astype(np.int64),
-        row_start=places.row_start,
-        row_stop=places.row_stop,
+        segment_stops=narrowest(places.segment_stops),
+        group_of_segment=narrowest(group_of_segment),
+        row_start=narrowest(places.row_start),
+        row_stop=narrowest(places.row_stop),
         group_file=group_file,
         group_row_group=group_row_group,
-        group_n_rows=group_n_rows,
-        chunk_stops=chunk_stops,
-        chunks=chunks,
-        page_stops=page_stops,
+        group_n_rows=narrowest(group_n_rows),
+        chunk_stops=narrowest(chunk_stops),
+        chunks={name: narrowest(values) for name, values in chunks.items()},
+        page_stops=narrowest(page_stops),
         pages=pages,
         staleness=staleness,
         origin=origin,
@@ -380,15 +391,13 @@ def _parsed(metas: list[FileMetadata | None]) -> ChunkSource:
         )
 
     def facts(
-        file_no: npt.NDArray[Any], row_group: npt.NDArray[Any]
-    ) -> tuple[Int64Array, dict[str, Int64Array]]:
-        widths = np.array([len(parsed[f].leaves) for f in file_no], np.int64)
-        stops = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
+        file_no: npt.NDArray[Any], row_group: npt.NDArray[Any], leaves: Sequence[Int64Array]
+    ) -> dict[str, Integers]:
         places = [
-            ChunkPlaces.from_metadata(parsed[f], int(g), np.arange(len(parsed[f].leaves)))
+            ChunkPlaces.from_metadata(parsed[f], int(g), leaves[int(schema_of_file[f])])
             for f, g in zip(file_no, row_group, strict=True)
         ]
-        return stops, {
+        return {
             name: np.concatenate([getattr(place, name) for place in places] or [np.zeros(0, np.int64)])
             for name in PLACE_FACTS
         }
@@ -459,34 +468,42 @@ def _file_with(schema_no: int, schema_of_file: npt.NDArray[np.int32], files: Sou
     return files.paths[int(numbers[0])] if len(numbers) else "no file"
 
 
-def _project_chunks(
-    known: ChunkSource,
-    records: Sequence[SchemaRecord],
-    schema_of_file: npt.NDArray[np.int32],
-    group_file: npt.NDArray[np.int32],
-    group_row_group: npt.NDArray[np.int32],
-    columns: Sequence[str],
-) -> tuple[Int64Array, dict[str, Int64Array], list[Int64Array]]:
-    """Return the facts of the projected chunks of each row group, and which leaves each schema projects."""
-    all_stops, facts = known.facts(group_file, group_row_group)
-    leaves = []
-    for record in records:
-        fields = set(projected_fields(record, columns))
-        leaves.append(np.array([i for i, leaf in enumerate(record.leaves) if leaf.field in fields], np.int64))
-    schema_of_group = schema_of_file[group_file] if len(group_file) else np.zeros(0, np.int32)
-    counts = (
-        np.array([len(x) for x in leaves], np.int64)[schema_of_group]
-        if len(group_file)
-        else np.zeros(0, np.int64)
-    )
-    stops = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    positions = np.zeros(int(stops[-1]), np.int64)
-    for number, own in enumerate(leaves):
-        groups = np.flatnonzero(schema_of_group == number)
-        if len(groups) and len(own):
-            at = (stops[groups][:, None] + np.arange(len(own))).ravel()
-            positions[at] = (all_stops[groups][:, None] + own).ravel()
-    return stops, {name: values[positions] for name, values in facts.items()}, leaves
+def _projected_leaves(record: SchemaRecord, columns: Sequence[str]) -> Int64Array:
+    """Return the numbers of the leaves of the columns that have these names, ascending."""
+    fields = set(projected_fields(record, columns))
+    return np.array([i for i, leaf in enumerate(record.leaves) if leaf.field in fields], np.int64)
+
+
+def stops_of_groups(schema_of_group: npt.NDArray[np.int32], leaves: Sequence[Int64Array]) -> Int64Array:
+    """Return where the chunks of each row group stop among all, after a 0; shape (n_groups + 1,), int64."""
+    counts = np.array([len(own) for own in leaves], np.int64)
+    stops = np.zeros(len(schema_of_group) + 1, np.int64)
+    if len(schema_of_group):
+        np.cumsum(counts[schema_of_group], out=stops[1:])
+    return stops
+
+
+def blocks_of_groups(
+    schema_of_group: npt.NDArray[np.int32], leaves: Sequence[Int64Array]
+) -> Iterator[tuple[int, Integers | slice, Integers | slice]]:
+    """Return row groups of one schema each, some at a time, so that what is made of their chunks stays small.
+
+    Yields the number of the schema, the row groups, and where their chunks lie among all: slices where all groups
+    have one schema, as most do, else arrays of shape (n,) and (n * leaves,).
+    """
+    numbers = np.flatnonzero(np.bincount(schema_of_group)).tolist()
+    stops = stops_of_groups(schema_of_group, leaves) if len(numbers) > 1 else np.zeros(0, np.int64)
+    for number in numbers:
+        width = len(leaves[number])
+        groups = np.flatnonzero(schema_of_group == number) if len(numbers) > 1 else None
+        n_groups = len(schema_of_group) if groups is None else len(groups)
+        for first in range(0, n_groups, _GROUPS_AT_A_TIME):
+            last = min(first + _GROUPS_AT_A_TIME, n_groups)
+            if groups is None:
+                yield number, slice(first, last), slice(first * width, last * width)
+            else:
+                some = groups[first:last]
+                yield number, some, (stops[some][:, None] + np.arange(width)).ravel()
 
 
 def _refuse_unreadable(
@@ -498,21 +515,23 @@ def _refuse_unreadable(
     group_row_group: npt.NDArray[np.int32],
     group_n_rows: Int64Array,
     chunk_stops: Int64Array,
-    chunks: dict[str, Int64Array],
+    chunks: dict[str, Integers],
 ) -> None:
     """Raise for the first chunk whose place cannot be read, so that no reader has to look again."""
-    counts = np.diff(chunk_stops)
-    schema_of_group = schema_of_file[group_file] if len(group_file) else np.zeros(0, np.int32)
-    is_nested = np.zeros(int(chunk_stops[-1]), np.bool_)
-    for number, own in enumerate(leaves):
-        nested = np.array([records[number].leaves[leaf].max_repetition_level > 0 for leaf in own], np.bool_)
-        if nested.any():
-            first = chunk_stops[:-1][schema_of_group == number]
-            is_nested[(first[:, None] + np.flatnonzero(nested)).ravel()] = True
-    n_rows = np.repeat(group_n_rows, counts)
-    file_size = np.repeat(files.size_bytes[group_file], counts)
-    places = ChunkPlaces(**chunks)
-    bad = unreadable_chunks(places, is_nested=is_nested, n_rows=n_rows, file_size=file_size) & (n_rows > 0)
+    bad = np.zeros(int(chunk_stops[-1]), np.bool_)
+    for number, groups, chosen in blocks_of_groups(schema_of_file[group_file], leaves):
+        own = leaves[number]
+        is_nested = np.array(
+            [records[number].leaves[leaf].max_repetition_level > 0 for leaf in own], np.bool_
+        )
+        n_rows = np.repeat(group_n_rows[groups], len(own))
+        found = unreadable_chunks(
+            ChunkPlaces(**{name: values[chosen] for name, values in chunks.items()}),
+            is_nested=np.tile(is_nested, len(n_rows) // max(len(own), 1)),
+            n_rows=n_rows,
+            file_size=np.repeat(files.size_bytes[group_file[groups]], len(own)),
+        )
+        bad[chosen] = found & (n_rows > 0)
     if bad.any():
         at = int(bad.argmax())
         group = int(np.searchsorted(chunk_stops, at, side="right")) - 1
@@ -520,7 +539,7 @@ def _refuse_unreadable(
         schema_no = int(schema_of_file[file_no])
         raise unreadable(
             records[schema_no].leaves[int(leaves[schema_no][at - int(chunk_stops[group])])],
-            places,
+            ChunkPlaces(**chunks),
             at,
             n_rows=int(group_n_rows[group]),
             file_size=int(files.size_bytes[file_no]),
@@ -539,6 +558,8 @@ def _project_pages(
 ) -> tuple[Int64Array, dict[str, Int64Array]]:
     """Return the known pages of the projected chunks, chunk by chunk."""
     found = known.pages(group_file, group_row_group)
+    if not len(found.group):
+        return np.zeros(0, np.int64), found.places
     group = found.group
     chunk = np.full(len(group), -1, np.int64)
     schema_of_group = schema_of_file[group_file[group]]

@@ -237,7 +237,7 @@ def read_exactly(
 def coalesce(
     starts: Sequence[int], lengths: Sequence[int], *, max_gap: int = 0
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """Join ranges that touch, overlap or nearly touch.
+    """Join ranges that touch, overlap or nearly touch; those without bytes are left out.
 
     Returns
     -------
@@ -261,12 +261,15 @@ def coalesce(
         positions.append(start - first)
         reach += length
     else:  # the columns of most reads are neighbours
-        return [(first, reach - first)], positions
+        return [(first, reach - first)] if reach > first else [], positions
     positions = [0] * len(starts)
     ranges: list[tuple[int, int]] = []
-    range_start = reach = min(starts)
+    with_bytes = [i for i, length in enumerate(lengths) if length]
+    if not with_bytes:
+        return [], positions
+    range_start = reach = min(starts[i] for i in with_bytes)
     n_before = 0
-    for i in sorted(range(len(starts)), key=starts.__getitem__):
+    for i in sorted(with_bytes, key=starts.__getitem__):
         start = starts[i]
         if start > reach + max_gap:
             ranges.append((range_start, reach - range_start))
