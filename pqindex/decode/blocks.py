@@ -133,8 +133,8 @@ def fill_block(out: npt.NDArray[Any], pages: Sequence[tuple[Buffer, int]], store
     n_bytes = n_rows * stored.itemsize
     step = pages[1][1] - first if n_pages > 1 else n_bytes
     # Chunks often lie behind each other in one buffer at one distance, as the headers of like columns are alike.
-    if step < n_bytes or not all(
-        start == first + number * step for number, (page, start) in enumerate(pages)
+    if not all(
+        page is buffer and start == first + number * step for number, (page, start) in enumerate(pages)
     ):
         buffer = b"".join([page[start : start + n_bytes] for page, start in pages])
         first, step = 0, n_bytes

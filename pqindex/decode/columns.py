@@ -92,7 +92,7 @@ def direct_column(leaf: Leaf, arrow_type: pa.DataType) -> DirectColumn | None:
     DirectColumn or None
         None too for lists, members of structs, texts, decimals and 96-bit timestamps.
     """
-    if len(leaf.path) != 1 or leaf.max_repetition_level or leaf.max_definition_level > 1:
+    if len(leaf.path) != 1 or leaf.max_repetition_level:
         return None
     dtype = _logical_dtype(leaf)
     if dtype is None or not _is_kept(leaf, dtype, arrow_type):

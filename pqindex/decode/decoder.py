@@ -189,7 +189,6 @@ class DirectDecoder:
         try:
             decoder.decode(read.n_rows[at], out, row_start)
         except NotDirectError as reason:
-            indices.forget((number, at))
             return str(reason)
         except BadPageError as error:
             self._refuse(read, at, decoder.position - read.spans[at][1], error)

@@ -113,11 +113,6 @@ class IndexBatch:
                 width.n_groups += (run.n_values + 7) // 8
         width.tasks.append(_Task(place, dictionary, runs, n_values, first, skip, out))
 
-    def forget(self, chunk: tuple[int, int]) -> None:
-        """Drop the pages of a chunk, given by the numbers of its read and its column."""
-        for width in self._widths.values():
-            width.tasks = [task for task in width.tasks if task.place[:2] != chunk]
-
     def finish(self) -> Iterator[tuple[Place, BadPageError]]:
         """Look up everything; yield the places of pages with an index beyond their dictionary, and what is wrong."""
         for bit_width, width in self._widths.items():

@@ -154,6 +154,10 @@ def test_columns_of_one_field_may_lie_in_buffers_of_their_own() -> None:
     size = len(chunks[0])
     buffers = [bytes(i * size) + chunk + bytes(3 * size) for i, chunk in enumerate(chunks)]
     together = b"".join(chunks)
+    backwards = [(together, i * size, (i + 1) * size) for i in (2, 1, 0)]
+    out = np.zeros((9, 3), "<f4")
+    DirectDecoder([FLOAT] * 3, [3]).decode([DirectRead("f", 0, [0] * 3, backwards, [9] * 3, [out])])
+    assert np.array_equal(out, np.stack([VALUES + 2, VALUES + 1, VALUES], axis=1))
     for view in ([*buffers], [together] * 3, [memoryview(buffer) for buffer in buffers]):
         out = np.zeros((9, 3), "<f4")
         spans = [(buffer, i * size, (i + 1) * size) for i, buffer in enumerate(view)]
@@ -186,6 +190,7 @@ def test_a_constant_column_has_indices_of_no_bits() -> None:
         (BOOL, v1(b"\x00\x00", encoding=SPLIT), "an encoding is not known here"),
         (FLOAT, v1(PLAIN_BYTES + b"\0"), "bytes follow the values of a page"),
         (BOOL, v1(b"\x03\x00\x00\x00\x05\xff\x01\x00", encoding=RLE), "bytes follow the values of a page"),
+        (FLOAT, dictionary() + v1(INDICES + b"\0", encoding=RLE_DICTIONARY), "bytes follow the runs"),
         (FLOAT, v1(PLAIN_BYTES) + b"\0\0\0", "bytes follow the pages"),
         (FLOAT, v1(PLAIN_BYTES) + v1(b"", 0), "bytes follow the pages"),
         (FLOAT, v1(b"", 0) + v1(PLAIN_BYTES), "a page is empty"),
@@ -284,6 +289,13 @@ def test_pages_that_lie_are_errors_with_their_place(
         in message
     )
     assert f"found {error.found}. Hint: restore the file or write it again" in message
+
+
+def test_a_chunk_must_hold_its_rows_even_if_fewer_are_wanted() -> None:
+    chunk = v1(PLAIN_BYTES)
+    read = DirectRead("f", 0, [0], [(chunk, 0, len(chunk))], [12], [np.zeros((9, 1), "f4")])
+    with pytest.raises(BadFileError, match="pages hold too few values"):
+        DirectDecoder([FLOAT], [1]).decode([read])
 
 
 def test_compressed_bytes_that_lie_are_errors() -> None:
