@@ -29,8 +29,8 @@ check: lint types floors ## all that needs no test
 test: ## every test
 	$(PYTHON) -m pytest
 
-bench: ## the figures
-	$(PYTHON) -m benchmarks
+bench: ## the figures beside all peers, in an environment of their own; ARGS="--shape A" and the like
+	$(PYTHON) -m benchmarks.environment $(ARGS)
 
 build: ## wheel and source distribution under dist/
 	$(PYTHON) -m build

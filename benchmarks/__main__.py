@@ -1,94 +1,144 @@
-"""Run the measurements and print them as a Markdown table: ``python -m benchmarks [--quick] [--json FILE]``."""
+"""Run the measurements and print them as Markdown: ``python -m benchmarks [--quick] [--json FILE]``."""
 
 from __future__ import annotations
 
 import json
+import os
 import platform
+import shutil
 import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 
-import pqindex
-from benchmarks import measure, shapes
+from benchmarks import shapes, table
+from benchmarks.adapters import CONTENDERS, RAW
+from benchmarks.building import measure_building
+from benchmarks.contest import Effort, hold
 
-FLOORS = {
-    "build, 1 process": "pq.read_metadata",
-    "build, 2 processes": "pq.read_metadata",
-    "pqindex": "raw",
-    "pqindex, decoded groups kept": "raw",
-    "raw, first touch of a file": "raw",
-    "pqindex, first touch of a file": "raw",
-}
-"""What each figure is a ratio of."""
+FULL_EFFORT = Effort(rounds=5, epoch_rounds=3, read_s=0.15, epoch_s=0.5, build_processes=(1, 2))
+QUICK_EFFORT = Effort(rounds=1, epoch_rounds=1, read_s=0.02, epoch_s=0.2, build_processes=(1,))
 
 
-def run(shape: shapes.Shape, folder: Path, *, rounds: int, reads: int) -> dict[str, Any]:
-    """Return every figure of one shape, in seconds."""
-    source = folder / "data"
-    source.mkdir()
-    paths = shapes.write(shape, source)
-    index = folder / "data.pqindex"
-    seconds = measure.measure_build(paths, index, rounds=rounds)
-    seconds |= measure.measure_query(index, rounds=rounds)
-    reads = min(reads, shape.n_sequences, 200 if shape.per_group > 1 else reads)
-    seconds |= measure.measure_reads(shape, paths, index, reads=reads, rounds=rounds)
-    size = pqindex.open(index).info()["index_bytes"]
-    (chunks,) = (index / "parts").glob("*-chunks.parquet")
+def split_by_installed(names: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the contenders whose packages are there, and what is missing of the others."""
+    present, missing = [], {}
+    for name in names:
+        absent = [package for package, found in CONTENDERS[name].versions().items() if found is None]
+        if absent:
+            missing[name] = f"skipped: {', '.join(absent)} is not installed"
+        else:
+            present.append(name)
+    return present, missing
+
+
+def run(
+    shape: shapes.Shape, folder: Path, names: list[str], effort: Effort, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return every sample of one shape; its files are written below a folder, and removed by the caller."""
+    say("write the files")
+    source = shapes.write(shape, folder)
+    say("index")
+    building = measure_building(
+        source, folder / "data.pqindex", rounds=max(1, effort.rounds // 2), processes=effort.build_processes
+    )
+    homes = folder / "homes"
+    homes.mkdir()
     return {
-        "shape": shape.name,
+        "shape": asdict(shape),
         "n_sequences": shape.n_sequences,
-        "data_bytes": sum(path.stat().st_size for path in paths),
-        "index_bytes": size,
-        "chunks_bytes_per_column_chunk": chunks.stat().st_size
-        / (shape.n_files * shape.n_groups * (shape.n_columns + 2)),
-        "seconds": seconds,
-        "ratios": {name: seconds[name] / seconds[floor] for name, floor in FLOORS.items()},
+        "n_columns_read": len(source.columns),
+        "effort": asdict(effort),
+        "building": building,
+        **hold(source, homes, names, effort, say),
     }
 
 
-def table(results: list[dict[str, Any]]) -> str:
-    """Return the figures as a Markdown table."""
-    lines = ["| | " + " | ".join(r["shape"] for r in results) + " |", "|---" * (len(results) + 1) + "|"]
-    for name in results[0]["seconds"]:
-        cells = []
-        for result in results:
-            seconds = result["seconds"][name]
-            shown = f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
-            ratio = result["ratios"].get(name)
-            cells.append(shown if ratio is None else f"{shown} ({ratio:.2f} x)")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    rows = {
-        "index size, data size": lambda r: f"{r['index_bytes'] / 1e6:.2f} MB, {r['data_bytes'] / 1e6:.0f} MB",
-        "bytes of `chunks` a column chunk": lambda r: f"{r['chunks_bytes_per_column_chunk']:.1f}",
+def machine(names: list[str]) -> dict[str, str | int | None]:
+    """Return what the figures hang on: the machine and the versions."""
+    found: dict[str, str | int | None] = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "date": time.strftime("%Y-%m-%d"),
     }
-    lines += [f"| {name} | " + " | ".join(cell(r) for r in results) + " |" for name, cell in rows.items()]
-    return "\n".join(lines)
+    for package in ("pqindex", "pyarrow", "duckdb", "numpy", "torch"):
+        found[package] = version(package)
+    for name in names:
+        found |= CONTENDERS[name].versions()
+    return found
+
+
+def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[str]:
+    if value is None:
+        return list(CONTENDERS)
+    asked = value.split(",")
+    for name in asked:
+        if name not in CONTENDERS:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(CONTENDERS)}")
+    return [name for name in CONTENDERS if name in asked or name == RAW]
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Small shapes, to see that everything runs.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the figures here as well.")
-@click.option("--rounds", default=5, show_default=True, help="Rounds of the interleaved run.")
-def main(*, quick: bool, json_path: Path | None, rounds: int) -> None:
-    """Measure building, asking and reading, as ratios to PyArrow on the same files."""
-    results = []
-    for shape in shapes.QUICK if quick else shapes.FULL:
-        with tempfile.TemporaryDirectory() as folder:
-            results.append(
-                run(shape, Path(folder), rounds=2 if quick else rounds, reads=20 if quick else 1000)
-            )
-    machine = {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        **{name: version(name) for name in ("pqindex", "pyarrow", "duckdb", "numpy")},
-    }
-    click.echo(", ".join(f"{name} {value}" for name, value in machine.items()))
-    click.echo(table(results))
-    if json_path is not None:
-        json_path.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
+@click.option("--quick", is_flag=True, help="Small shapes and few rounds, to see that everything runs.")
+@click.option("--shape", "keys", multiple=True, help="Only this shape, such as A; may be given again.")
+@click.option("--only", callback=_names, help="Only these contenders, by comma; the floor always runs.")
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Write the samples here, shape by shape."
+)
+@click.option("--show", is_flag=True, help="Measure nothing; print what the file of --json holds.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Write the files below this folder.")
+def main(
+    *,
+    quick: bool,
+    keys: tuple[str, ...],
+    only: list[str],
+    json_path: Path | None,
+    show: bool,
+    folder: Path | None,
+) -> None:
+    """Measure building, asking and reading against PyArrow and other libraries, on the same files, in turns.
+
+    With --json, shapes that were measured before stay in the file, so that a run can be taken up shape by shape.
+    """
+    document: dict[str, Any] = {"results": []}
+    if json_path is not None and json_path.exists():
+        document = json.loads(json_path.read_text(encoding="utf-8"))
+    if not show:
+        known = {shape.key: shape for shape in (shapes.QUICK if quick else shapes.FULL)}
+        if unknown := [key for key in keys if key not in known]:
+            raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(known)}", param_hint="--shape")
+        names, missing = split_by_installed(only)
+        for name, note in missing.items():
+            click.echo(f"{CONTENDERS[name].label}: {note}", err=True)
+        for key in keys or known:
+            result = _measure(known[key], names, QUICK_EFFORT if quick else FULL_EFFORT, folder)
+            result["notes"] |= missing
+            result["machine"] = machine(names)
+            others = [other for other in document["results"] if other["shape"]["key"] != key]
+            document["results"] = sorted([*others, result], key=lambda one: one["shape"]["key"])
+            if json_path is not None:
+                json_path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    click.echo(table.page(document))
+
+
+def _measure(shape: shapes.Shape, names: list[str], effort: Effort, folder: Path | None) -> dict[str, Any]:
+    start = time.perf_counter()
+
+    def say(what: str) -> None:
+        click.echo(f"{shape.key}, {time.perf_counter() - start:.0f} s: {what}", err=True)
+
+    below = Path(tempfile.mkdtemp(prefix="pqindex-benchmark-", dir=folder))
+    try:
+        return run(shape, below, names, effort, say)
+    finally:
+        shutil.rmtree(below, ignore_errors=True)
+        say("done")
 
 
 if __name__ == "__main__":

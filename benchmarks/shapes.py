@@ -1,15 +1,20 @@
-"""Parquet files to measure on, made from a seed."""
+"""Parquet files to measure on, made from a seed, and where their sequences lie."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+COLUMNS = 10
+"""So many columns are read, or all where a shape has fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +24,7 @@ class Shape:
     `options` are the writer's, on top of zstd.
     """
 
+    key: str
     name: str
     n_files: int
     n_groups: int
@@ -34,13 +40,20 @@ class Shape:
 
 
 FULL = (
-    Shape(name="A: one sequence a group", n_files=100, n_groups=64, rows=(200, 800), n_columns=32),
-    Shape(name="B: 5,000 small groups a file", n_files=4, n_groups=5000, rows=(20, 60), n_columns=32),
+    Shape(key="A", name="one sequence a group", n_files=200, n_groups=64, rows=(200, 800), n_columns=16),
+    Shape(key="B", name="5,000 small groups a file", n_files=2, n_groups=5000, rows=(20, 60), n_columns=32),
     Shape(
-        name="C: 200 sequences a group", n_files=4, n_groups=4, rows=(500, 500), n_columns=10, per_group=200
+        key="C",
+        name="200 sequences a group",
+        n_files=4,
+        n_groups=4,
+        rows=(500, 500),
+        n_columns=10,
+        per_group=200,
     ),
     Shape(
-        name="D: as C, plain, small pages",
+        key="D",
+        name="as C, plain, small pages",
         n_files=4,
         n_groups=4,
         rows=(500, 500),
@@ -50,20 +63,81 @@ FULL = (
     ),
 )
 QUICK = (
-    Shape(name="Q: quick look", n_files=8, n_groups=16, rows=(20, 60), n_columns=8),
-    Shape(name="R: shared groups", n_files=2, n_groups=2, rows=(50, 50), n_columns=8, per_group=20),
+    Shape(key="A", name="small, one sequence a group", n_files=6, n_groups=16, rows=(20, 60), n_columns=8),
+    Shape(
+        key="C",
+        name="small, 20 sequences a group",
+        n_files=2,
+        n_groups=2,
+        rows=(50, 50),
+        n_columns=8,
+        per_group=20,
+    ),
 )
 
 
-def write(shape: Shape, folder: Path, *, seed: int = 7) -> list[Path]:
-    """Write the files of a shape with pyarrow and zstd, and return their paths."""
+@dataclass(frozen=True)
+class Source:
+    """The files of a shape below a folder; the sequence at position i has the id i.
+
+    `places` tells each reader what it would have to find out for itself, so that the floor pays for no search.
+    It is loaded at its first use in a process.
+    """
+
+    shape: Shape
+    folder: Path
+
+    @property
+    def data(self) -> Path:
+        """The folder of the Parquet files."""
+        return self.folder / "data"
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """The files, in order."""
+        return [str(self.data / f"part-{number:05}.parquet") for number in range(self.shape.n_files)]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns to read."""
+        return [f"f{i}" for i in range(min(COLUMNS, self.shape.n_columns))]
+
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Rows of each sequence: shape (n,), int64."""
+        return np.load(self.folder / "lengths.npy")
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Number of rows of all files before each sequence: shape (n,), int64."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    @cached_property
+    def places(self) -> list[tuple[int, int, int, int]]:
+        """File, row group, first row in it and number of rows, of each sequence."""
+        shape = self.shape
+        positions = np.arange(shape.n_sequences)
+        groups = positions // shape.per_group
+        first_of_group = self.starts[groups * shape.per_group]
+        columns = (
+            groups // shape.n_groups,
+            groups % shape.n_groups,
+            self.starts - first_of_group,
+            self.lengths,
+        )
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def write(shape: Shape, folder: Path, *, seed: int = 7) -> Source:
+    """Write the files of a shape with pyarrow and zstd."""
+    source = Source(shape, folder)
+    source.data.mkdir()
     random = np.random.default_rng(seed)
     names = [f"f{i}" for i in range(shape.n_columns)]
     schema = pa.schema([("seq_id", pa.int64()), ("t", pa.int32()), *((name, pa.float32()) for name in names)])
-    paths = []
     seq_id = 0
-    for number in range(shape.n_files):
-        path = folder / f"part-{number:05}.parquet"
+    all_lengths = []
+    for path in source.paths:
         with pq.ParquetWriter(path, schema, compression="zstd", **shape.options) as writer:
             for _ in range(shape.n_groups):
                 lengths = random.integers(shape.rows[0], shape.rows[1] + 1, shape.per_group)
@@ -73,5 +147,6 @@ def write(shape: Shape, folder: Path, *, seed: int = 7) -> list[Path]:
                 columns = [pa.array(column) for column in (ids, steps, *values)]
                 writer.write_table(pa.table(columns, schema=schema), row_group_size=len(ids))
                 seq_id += shape.per_group
-        paths.append(path)
-    return paths
+                all_lengths.append(lengths)
+    np.save(folder / "lengths.npy", np.concatenate(all_lengths).astype(np.int64))
+    return source

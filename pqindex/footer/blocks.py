@@ -199,7 +199,7 @@ def decode_blocks(fetched: Sequence[Fetched]) -> list[pa.Table]:
 def batches(fetched: Sequence[Fetched], *, at_least: int = 1) -> list[list[int]]:
     """Return which blocks are decoded together: those of one projection, up to `MAX_DECODE_BYTES`.
 
-    With `at_least`, there are so many batches where there are so many blocks, to be decoded side by side.
+    With `at_least`, none has more than its share of so many, so that they can be decoded side by side.
     """
     most = -(-len(fetched) // at_least)
     open_batches: dict[int, tuple[list[int], int]] = {}

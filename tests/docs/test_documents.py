@@ -163,11 +163,3 @@ def test_every_module_has_its_place_in_the_architecture_page() -> None:
     rows = [line.replace("\\|", "") for line in table.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert {module for module in modules if not module.startswith("__")} <= named
-
-
-def test_the_benchmark_runs() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--quick"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "| pqindex |" in done.stdout
