@@ -204,9 +204,8 @@ def _refuse_to_pin(path: str, asked: Asked, seed: int | None, *, overwrite: bool
         )
     if not _is_seed(seed):
         raise UsageError(f"seed: expected an integer from 0 to 2**53 - 1, found {seed!r}")
-    if not overwrite and os.path.lexists(
-        path
-    ):  # the write refuses it too, but after statistics were computed
+    # the write would refuse it too, but after the statistics were computed
+    if not overwrite and os.path.lexists(path):
         raise ConflictError(
             f"file exists already: {path}",
             hint="choose another name, or replace it with overwrite=True (--overwrite)",

@@ -239,7 +239,7 @@ class _Running:
         with np.errstate(over="ignore", invalid="ignore"):  # `result` refuses what comes of it
             mean = halving_sum(values) / n
             distances = values - mean
-            squares = float(np.sum(distances * distances))
+            squares = halving_sum(distances * distances)
         if not self._n:
             self._n, self._mean, self._squares = n, mean, squares
             return
