@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,9 @@ def _names(_context: click.Context, _parameter: click.Parameter, value: str | No
     "--json", "json_path", type=click.Path(path_type=Path), help="Write the samples here, shape by shape."
 )
 @click.option("--show", is_flag=True, help="Measure nothing; print what the file of --json holds.")
+@click.option(
+    "--epoch-seconds", type=float, help="Cut epochs after so long; a large number gives whole ones."
+)
 @click.option("--folder", type=click.Path(path_type=Path), help="Write the files below this folder.")
 def main(
     *,
@@ -100,6 +103,7 @@ def main(
     only: list[str],
     json_path: Path | None,
     show: bool,
+    epoch_seconds: float | None,
     folder: Path | None,
 ) -> None:
     """Measure building, asking and reading against PyArrow and other libraries, on the same files, in turns.
@@ -113,11 +117,14 @@ def main(
         known = {shape.key: shape for shape in (shapes.QUICK if quick else shapes.FULL)}
         if unknown := [key for key in keys if key not in known]:
             raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(known)}", param_hint="--shape")
+        effort = QUICK_EFFORT if quick else FULL_EFFORT
+        if epoch_seconds is not None:
+            effort = replace(effort, epoch_s=epoch_seconds)
         names, missing = split_by_installed(only)
         for name, note in missing.items():
             click.echo(f"{CONTENDERS[name].label}: {note}", err=True)
         for key in keys or known:
-            result = _measure(known[key], names, QUICK_EFFORT if quick else FULL_EFFORT, folder)
+            result = _measure(known[key], names, effort, folder)
             result["notes"] |= missing
             result["machine"] = machine(names)
             others = [other for other in document["results"] if other["shape"]["key"] != key]

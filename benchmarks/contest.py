@@ -16,6 +16,7 @@ from benchmarks.shapes import Source
 from benchmarks.timing import Samples
 
 READS = 2048
+OPENING_S = 10.0
 CHECKED = 8
 WORKERS = (0, 2)
 
@@ -75,8 +76,7 @@ def hold(
         contest.turn(lambda name, host: _prepare(contest, name, host))
         _check(contest, source)
         say("reads")
-        for number in range(effort.rounds + 1):
-            _reads(contest, source, number, effort)
+        _reads(contest, source, effort)
         say("epochs")
         for _ in range(effort.epoch_rounds):
             for num_workers in WORKERS:
@@ -121,29 +121,32 @@ def _check(contest: Contest, source: Source) -> None:
     contest.turn(compare)
 
 
-def _reads(contest: Contest, source: Source, number: int, effort: Effort) -> None:
-    """Measure single, batched and first reads; the round 0 warms caches and is not kept."""
-    order = np.random.default_rng(number).permutation(source.shape.n_sequences).tolist()
+def _reads(contest: Contest, source: Source, effort: Effort) -> None:
+    """Measure single and batched reads of open files, then first reads; the round 0 warms caches only.
 
-    def keep(name: str, measure: str, value: float) -> None:
-        if number:
-            contest.record(name, measure, value)
+    First reads come last, for they close what the others find open.
+    """
 
-    def random(name: str, host: Host) -> None:
-        if host.reads_at_random:
-            keep(name, "random_s", host.measure("random_reads", order[:READS], effort.read_s))
+    def take(measure: str, *arguments: Any, into: str | None) -> None:
+        def run(name: str, host: Host) -> None:
+            if host.reads_at_random:
+                value = host.measure(measure, *arguments)
+                if into is not None:
+                    contest.record(name, into, value)
 
-    def batched(name: str, host: Host) -> None:
-        if host.reads_at_random:
-            keep(name, "batched_s", host.measure("batched_reads", order[-READS:], effort.read_s))
-
-    def touch(name: str, host: Host) -> None:
-        if host.reads_at_random:
-            for position in order[:2]:
-                keep(name, "first_touch_s", host.measure("first_touch", position))
-
-    for run in (random, batched, touch):
         contest.turn(run)
+
+    orders = [
+        np.random.default_rng(number).permutation(source.shape.n_sequences).tolist()
+        for number in range(effort.rounds + 1)
+    ]
+    take("open_files", OPENING_S, into=None)
+    for number, order in enumerate(orders):
+        take("random_reads", order[:READS], effort.read_s, into="random_s" if number else None)
+        take("batched_reads", order[-READS:], effort.read_s, into="batched_s" if number else None)
+    for number, order in enumerate(orders):
+        for position in order[:2]:
+            take("first_touch", position, into="first_touch_s" if number else None)
 
 
 def _epochs(contest: Contest, num_workers: int, effort: Effort) -> None:

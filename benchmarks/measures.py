@@ -71,6 +71,13 @@ def digests(adapter: Adapter, positions: list[int]) -> dict[int, str]:
     return found
 
 
+def open_files(adapter: Adapter, limit_s: float) -> float:
+    """Read a sequence of each file, for as long as is given, so that later reads find it open."""
+    shape = adapter.source.shape
+    firsts = range(0, shape.n_sequences, shape.n_groups * shape.per_group)
+    return _repeated(adapter.read, firsts, limit_s)
+
+
 def random_reads(adapter: Adapter, positions: list[int], limit_s: float) -> float:
     """Return the seconds a sequence of reading one after another, for as long as is given."""
     return _repeated(adapter.read, positions, limit_s)
@@ -128,7 +135,16 @@ def workers_pss() -> int | None:
 
 MEASURES: dict[str, Callable[..., Any]] = {
     measure.__name__: measure
-    for measure in (prepare, first_batch, digests, random_reads, batched_reads, first_touch, epochs)
+    for measure in (
+        prepare,
+        first_batch,
+        digests,
+        open_files,
+        random_reads,
+        batched_reads,
+        first_touch,
+        epochs,
+    )
 }
 
 

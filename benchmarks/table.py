@@ -17,10 +17,10 @@ READS = {
     "first touch of a file": ("first_touch_s", "time"),
 }
 EPOCHS = {
-    "0 workers, 1st": ("epoch_1_0_workers", "rate"),
-    "2nd": ("epoch_2_0_workers", "rate"),
-    "2 workers, 1st": ("epoch_1_2_workers", "rate"),
-    " 2nd": ("epoch_2_2_workers", "rate"),
+    "0 workers, cold": ("epoch_1_0_workers", "rate"),
+    "warm": ("epoch_2_0_workers", "rate"),
+    "2 workers, cold": ("epoch_1_2_workers", "rate"),
+    " warm": ("epoch_2_2_workers", "rate"),
 }
 COSTS = {
     "index or conversion": ("prepare_s", "plain time"),
