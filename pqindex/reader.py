@@ -233,15 +233,11 @@ class Reader:
 
     def __getitem__(self, position: SupportsIndex) -> pa.Table:
         """Return the rows of one sequence; negative positions count from the end."""
-        plan = self._plan
         number = self._position(position)
-        process = self._own_process()
-        first, stop = plan.segment_stops[number : number + 2].tolist()
-        if stop - first == 1:
-            group = int(plan.group_of_segment[first])
-            if plan.row_stop[first] - plan.row_start[first] == plan.group_n_rows[group]:
-                return self._read_whole(process, group)
-        return self.read_rows([(number, 0, int(plan.row_counts[number]))])[0]
+        group = self._whole_group(number)
+        if group is not None:
+            return self._read_whole(self._own_process(), group)
+        return self.read_rows([(number, 0, int(self._plan.row_counts[number]))])[0]
 
     def read(self, positions: Iterable[SupportsIndex]) -> list[pa.Table]:
         """Return the rows of several sequences in the asked order.
@@ -338,11 +334,9 @@ class Reader:
         found: list[Fetched | None] = [None] * len(positions)
         wanted: dict[int, list[int]] = {}
         for number, position in enumerate(positions):
-            first, stop = plan.segment_stops[position : position + 2].tolist()
-            if stop - first == 1:
-                group = int(plan.group_of_segment[first])
-                if plan.row_stop[first] - plan.row_start[first] == plan.group_n_rows[group]:
-                    wanted.setdefault(group, []).append(number)
+            group = self._whole_group(position)
+            if group is not None:
+                wanted.setdefault(group, []).append(number)
         blocks = [(group, self._whole_block(process, group)) for group in sorted(wanted)]
         usable = [(group, block) for group, block in blocks if block is not None and not block.padding]
         files = plan.group_file
@@ -383,6 +377,16 @@ class Reader:
         if self._process.pid != os.getpid():
             self._process = _Process(self._plan, **self._options)
         return self._process
+
+    def _whole_group(self, number: int) -> int | None:
+        """Return the row group that a sequence is, or None where it is part of one or of several."""
+        plan = self._plan
+        first, stop = plan.segment_stops[number : number + 2].tolist()
+        if stop - first != 1:
+            return None
+        group = int(plan.group_of_segment[first])
+        is_whole = plan.row_stop[first] - plan.row_start[first] == plan.group_n_rows[group]
+        return group if is_whole else None
 
     def _pieces(self, number: int, row_start: int, row_stop: int) -> list[_Piece]:
         """Return the parts of row groups that hold some rows of a sequence, in their order."""

@@ -93,13 +93,7 @@ class Permutation:
         SelectionIndexError
             If a position lies outside [0, n).
         """
-        asked = np.asarray(positions, dtype=np.int64)
-        if asked.size and (int(asked.min()) < 0 or int(asked.max()) >= self.n):
-            raise SelectionIndexError(
-                f"a position lies outside the permutation: expected 0 to {self.n - 1}, "
-                f"found {int(asked.min())} to {int(asked.max())}",
-                n=self.n,
-            )
+        asked = _inside(positions, self.n)
         if self._network is not None:
             return self._network(asked)
         if self._order is None:
@@ -143,13 +137,7 @@ class BlockPermutation:
 
     def __call__(self, positions: npt.ArrayLike) -> Int64Array:
         """Return the item at each of some positions of the order; see `Permutation`."""
-        asked = np.asarray(positions, dtype=np.int64)
-        if asked.size and (int(asked.min()) < 0 or int(asked.max()) >= self.n):
-            raise SelectionIndexError(
-                f"a position lies outside the permutation: expected 0 to {self.n - 1}, "
-                f"found {int(asked.min())} to {int(asked.max())}",
-                n=self.n,
-            )
+        asked = _inside(positions, self.n)
         missing = self.block_size - self._last_size  # places behind the last block are that much nearer
         behind = asked >= self._last_at * self.block_size + self._last_size
         shifted = asked + np.where(behind, missing, 0)
@@ -220,6 +208,18 @@ class FeistelNetwork:
         left *= self._columns
         left += right
         return left
+
+
+def _inside(positions: npt.ArrayLike, n: int) -> Int64Array:
+    """Return positions as an array; raise SelectionIndexError if one lies outside [0, n)."""
+    asked = np.asarray(positions, dtype=np.int64)
+    if asked.size and (int(asked.min()) < 0 or int(asked.max()) >= n):
+        raise SelectionIndexError(
+            f"a position lies outside the permutation: expected 0 to {n - 1}, "
+            f"found {int(asked.min())} to {int(asked.max())}",
+            n=n,
+        )
+    return asked
 
 
 def _sorted_order(n: int, key: int) -> Int64Array:
