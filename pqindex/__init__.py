@@ -52,12 +52,14 @@ from pqindex.errors import (
 if TYPE_CHECKING:
     from pqindex.api import Index, Manifest, Selection, build, load_manifest, open
     from pqindex.reader import Reader
+    from pqindex.refresh import Changes
     from pqindex.statistics import ColumnStatistics
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BadFileError",
+    "Changes",
     "ColumnMissingError",
     "ColumnStatistics",
     "ColumnTypeError",
@@ -104,6 +106,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Changes": "pqindex.refresh",
     "ColumnStatistics": "pqindex.statistics",
     "Index": "pqindex.api",
     "Manifest": "pqindex.api",

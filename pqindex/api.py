@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,16 +14,20 @@ import pyarrow as pa
 
 from pqindex import manifest as manifests
 from pqindex import storage
-from pqindex.build import Progress, build_index
+from pqindex.build import Progress, build_index, is_count
 from pqindex.documents import BuildOptions
-from pqindex.errors import NotFoundError, PqindexError, UsageError
+from pqindex.errors import FIRST_PLACES, NotFoundError, PqindexError, SourceChangedError, UsageError
 from pqindex.manifest import LoadedManifest, Problem, VerifyReport
 from pqindex.places import Places, SourceFiles
 from pqindex.query import Asked, Database, Parameters, chunk_source, snapshots_relation, source_files
 from pqindex.reader import Reader
-from pqindex.readplan import ChunkSource, ReadPlan, resolve
-from pqindex.sidecar import Sidecar, open_sidecar
+from pqindex.readplan import ChunkSource, PqindexStalenessWarning, ReadPlan, resolve
+from pqindex.refresh import Changes, find_changes, list_again, refresh_index
+from pqindex.sidecar import Sidecar, open_sidecar, prune
 from pqindex.statistics import ColumnStatistics, column_statistics
+from pqindex.upkeep import compact_index
+
+OPEN_STALENESS = ("warn", "error", "refresh", "ignore")
 
 
 def build(
@@ -122,11 +128,16 @@ def build(
 
 
 def open(  # noqa: A001  # read as pqindex.open
-    path: storage.PathLike, snapshot: int | None = None, root: storage.PathLike | None = None
+    path: storage.PathLike,
+    snapshot: int | None = None,
+    root: storage.PathLike | None = None,
+    *,
+    staleness: str = "warn",
 ) -> Index:
     """Open an index.
 
-    Cost: one small document; tables are read when they are needed.
+    Cost: one small document, and the table of the files with one stat of each; ``staleness="ignore"`` saves these.
+    Other tables are read when they are needed.
 
     Parameters
     ----------
@@ -136,6 +147,11 @@ def open(  # noqa: A001  # read as pqindex.open
         Number of the snapshot; the newest by default.
     root
         Folder of the source files; by default where they were, seen from the index.
+    staleness : {"warn", "error", "refresh", "ignore"}
+        What to do where files have another size or time of change than was recorded, or are gone: a warning, an
+        error, a new snapshot (see `Index.refresh`, which also takes new files in), or nothing. Whatever is chosen,
+        a dataset and a reader compare the files that they use with the index again. Without the source's root
+        folder there is nothing to compare.
 
     Raises
     ------
@@ -143,11 +159,22 @@ def open(  # noqa: A001  # read as pqindex.open
         If there is no index, or no such snapshot.
     FormatError
         If it is damaged, or of a later version.
+    SourceChangedError
+        If files were changed, and that is to be an error.
     """
     sidecar = open_sidecar(os.path.abspath(path), snapshot)
     if root is not None and not os.path.isdir(root):
         raise NotFoundError(f"root of the source files is not there: {os.fspath(root)}", path=os.fspath(root))
-    return Index(sidecar, root=None if root is None else os.path.abspath(root))
+    index = Index(sidecar, root=None if root is None else os.path.abspath(root))
+    if staleness not in OPEN_STALENESS:
+        raise UsageError(f"staleness: expected one of {', '.join(OPEN_STALENESS)}, found {staleness!r}")
+    if staleness == "refresh":
+        if snapshot is not None:
+            raise UsageError("a snapshot that is named cannot be refreshed", hint="leave the number out")
+        return index.refresh()
+    if staleness != "ignore" and os.path.isdir(index.root):
+        index._say_stale(staleness)
+    return index
 
 
 def load_manifest(path: storage.PathLike, root: storage.PathLike | None = None) -> Manifest:
@@ -179,6 +206,8 @@ class Index:
         hint = sidecar.snapshot.root
         self._root = root or os.path.normpath(os.path.join(sidecar.path, hint if hint is not None else "."))
         self._database = Database(sidecar)
+        self.last_changes: Changes | None = None
+        """What the last `refresh` of this object found; None before the first."""
 
     def __repr__(self) -> str:
         return f"<pqindex.Index {self.path!r} snapshot {self.snapshot}: {self.n_sequences} sequences>"
@@ -225,7 +254,7 @@ class Index:
     def report(self) -> dict[str, Any]:
         """What the build had to say: ``skipped`` files with their reasons, and ``notes``."""
         snapshot = self._sidecar.snapshot
-        return {"skipped": [dict(entry) for entry in snapshot.skipped], "notes": list(snapshot.notes)}
+        return {"skipped": [dict(entry) for entry in snapshot.skipped], "notes": snapshot.all_notes()}
 
     def info(self) -> dict[str, Any]:
         """Return what there is to know about the index without reading a table, as JSON-able values."""
@@ -239,6 +268,7 @@ class Index:
             "writer": snapshot.writer,
             "options": snapshot.options.to_json(),
             "totals": dict(snapshot.totals),
+            "n_parts": len(snapshot.parts),
             "index_bytes": size,
             "content_digest": snapshot.content_digest,
             **self.report,
@@ -292,7 +322,8 @@ class Index:
             As `sql`, and where ``seq_id`` is missing, null, unknown, or there twice.
         """
         places, files, asked = self._database.select(self._root, sql, params, attach, dialect)
-        return Selection(self, places, files, asked)
+        # A selection stays at its snapshot when this object is refreshed.
+        return Selection(copy.copy(self), places, files, asked, (sql, params, attach, dialect))
 
     def snapshots(self) -> list[dict[str, Any]]:
         """Return what there is to know about each snapshot of the index folder, oldest first."""
@@ -332,6 +363,114 @@ class Index:
                 path=str(path),
             )
 
+    def changes(self, *, files: Sequence[storage.PathLike] | None = None, compare: str = "stat") -> Changes:
+        """Return what a refresh would do: which files are new, changed or gone since this snapshot.
+
+        Cost: a listing and one stat a file. Parameters as in `refresh`.
+        """
+        return find_changes(self._sidecar, list_again(self._sidecar, self._root, files), compare=compare)
+
+    def refresh(
+        self,
+        *,
+        files: Sequence[storage.PathLike] | None = None,
+        compare: str = "stat",
+        workers: int | None = None,
+        progress: Progress | None = None,
+    ) -> Index:
+        """Bring the index up to date with its source; this object is then the newest snapshot.
+
+        Only files that are new or changed are read, with the options of the build. The answers and the content digest
+        are those of a fresh build. Where nothing was changed nothing is written. Selections that were made before
+        stay at their snapshot. What was changed is in `last_changes`.
+
+        Parameters
+        ----------
+        files
+            The files of today, where the source is a list of files; those that are gone are found without it.
+        compare : {"stat", "footer"}
+            ``"stat"`` takes files with the recorded size and time of change for unchanged; ``"footer"`` also compares
+            their footers, for files whose times were put back or are not to be believed.
+        workers
+            Number of processes.
+        progress
+            Called with (files done, files in all, phase).
+
+        Returns
+        -------
+        Index
+            This one.
+
+        Raises
+        ------
+        SourceError
+            As `build`, about the files that are new or changed; the index stays as it was.
+        ConflictError
+            If another writer committed at the same time.
+        """
+        newest = open_sidecar(self.path)
+        found, changes = refresh_index(
+            newest, self._root, files=files, compare=compare, workers=workers, progress=progress
+        )
+        self._move_to(found)
+        self.last_changes = changes
+        return self
+
+    def compact(self) -> Index:
+        """Make one part of the parts that refreshes left; this object is then the newest snapshot.
+
+        The content digest stays. Nothing of the source is read.
+
+        Raises
+        ------
+        ConflictError
+            If another writer committed at the same time.
+        """
+        self._move_to(compact_index(open_sidecar(self.path)))
+        return self
+
+    def prune(self, keep: int = 1) -> list[int]:
+        """Remove all but the last `keep` snapshots, and what only they need; return the numbers of those removed.
+
+        Manifests need no snapshot: they stay good. Whoever has an old snapshot open may find its tables gone.
+
+        Raises
+        ------
+        ConflictError
+            If another writer is at work.
+        """
+        if not is_count(keep):
+            raise UsageError(f"keep: expected an integer >= 1, found {keep!r}")
+        return prune(self.path, keep)
+
+    def _move_to(self, sidecar: Sidecar) -> None:
+        if sidecar.snapshot.number != self.snapshot:
+            self._sidecar = sidecar
+            self._database = Database(sidecar)
+
+    def _say_stale(self, staleness: str) -> None:
+        """Warn or raise where files of this snapshot were changed or are gone."""
+        files = self._sidecar.files
+        columns = (files.column(name).to_pylist() for name in ("path", "size_bytes", "mtime_ns"))
+        stale = [
+            path
+            for path, size_bytes, mtime_ns in zip(*columns, strict=True)
+            if not storage.is_still(storage.join(self._root, path), size_bytes, mtime_ns)
+        ]
+        if not stale:
+            return
+        more = f" and {len(stale) - FIRST_PLACES} more" if len(stale) > FIRST_PLACES else ""
+        error = SourceChangedError(
+            f"{len(stale)} of {files.num_rows} files were changed or removed since snapshot {self.snapshot} of "
+            f"{self.path}: {', '.join(stale[:FIRST_PLACES])}{more}",
+            hint=f"pqindex verify {self.path} says how; pqindex refresh {self.path} takes them in",
+            file=stale[0],
+            files=tuple(stale),
+        )
+        if staleness == "error":
+            raise error
+        warnings.warn(str(error), PqindexStalenessWarning, stacklevel=3)
+
     def close(self) -> None:
         """Free the database of the index; a later query makes a new one."""
         self._database.close()
@@ -347,11 +486,19 @@ class Selection:
     Immutable; holds no open file and no database connection.
     """
 
-    def __init__(self, index: Index, places: Places, files: SourceFiles, asked: Asked) -> None:
+    def __init__(
+        self,
+        index: Index,
+        places: Places,
+        files: SourceFiles,
+        asked: Asked,
+        question: tuple[str, Parameters, Mapping[str, object] | None, str],
+    ) -> None:
         self._index = index
         self._places = places
         self._files = files
         self._asked = asked
+        self._question = question
         self._digest: str | None = None
 
     def __repr__(self) -> str:
@@ -475,6 +622,16 @@ class Selection:
             statistics=computed,
         )
         return load_manifest(path, root=self._index.root)
+
+    def refreshed(self) -> Selection:
+        """Refresh the index and ask the same question again: the selection as of today.
+
+        Returns this selection where nothing was changed. Raises what `Index.refresh` and `Index.select` raise.
+        """
+        index = copy.copy(self._index).refresh()
+        if index.content_digest == self._index.content_digest:
+            return self
+        return index.select(*self._question)
 
     def read_plan(self, columns: Sequence[str] | None = None, *, staleness: str = "error") -> ReadPlan:
         """Resolve the sequences and some columns to byte places; see `pqindex.readplan.resolve`."""
@@ -635,6 +792,14 @@ class Manifest:
             known=chunk_source_of_manifest(self._loaded),
             staleness=staleness,
             origin=(_resolve_manifest, (self.path, self.root, self.digest, names, staleness)),
+        )
+
+    def refreshed(self) -> Manifest:
+        """Refuse: what is pinned stays as it was pinned."""
+        raise UsageError(
+            f"a manifest cannot be refreshed: {self.path}",
+            hint="refresh the index, ask it again, and pin the answer",
+            path=self.path,
         )
 
     def _read_all(self) -> tuple[int, list[Problem]]:

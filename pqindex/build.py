@@ -6,6 +6,7 @@ import difflib
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -15,12 +16,13 @@ import pyarrow.compute as pc
 
 from pqindex import storage
 from pqindex.assemble import assemble
-from pqindex.documents import BuildOptions, Snapshot
+from pqindex.documents import BuildOptions, Part, Snapshot
 from pqindex.errors import (
     FIRST_PLACES,
     BadFileError,
     ColumnMissingError,
     ConflictError,
+    SourceChangedError,
     SourceError,
     UnsupportedFileError,
     UsageError,
@@ -32,13 +34,15 @@ from pqindex.sidecar import (
     commit,
     content_digest,
     open_sidecar,
-    segment_arrays,
     snapshot_numbers,
     write_part,
+    writing,
 )
 from pqindex.workers import n_cores, scanned
 
 MAX_BATCH_FILES = 256
+MANY_PARTS = 16
+"""An index with more parts than this is told of `compact`."""
 
 Progress = Callable[[int, int, str], None]
 """Called with (files done, files in all, name of the phase)."""
@@ -101,12 +105,28 @@ def build_index(
     if parent is not None:
         _check_same_source(parent.snapshot, listing, path)
 
-    batches = _scan(listing, options, workers, progress)
-    scan = _merge(batches, options)
+    scan = scan_source(listing.root, listing.paths, options, workers=workers, progress=progress)
     _check_statistics(options, scan)
-    _raise_bad_files(scan.skipped, options, n_files=len(listing.paths))
+    raise_bad_files(scan.skipped, options, n_files=len(listing.paths))
     if progress is not None:
         progress(len(listing.paths), len(listing.paths), "assemble")
+    tables = tables_of(scan, options)
+    check_unchanged(listing.root, scan.files)
+    if progress is not None:
+        progress(len(listing.paths), len(listing.paths), "write")
+    with writing(path):
+        part, written = write_part(path, tables, scan_notes(scan))
+        draft = new_snapshot(
+            path, listing, options, schemas=scan.schemas, parts=(part,), skipped=scan.skipped, parent=parent
+        )
+        snapshot = summed_up(Sidecar(path, draft, {part.name: written}), listing)
+        if parent is not None and _says_the_same(parent.snapshot, snapshot):
+            return parent
+        return commit(path, snapshot)
+
+
+def tables_of(scan: ScanBatch, options: BuildOptions) -> dict[str, pa.Table]:
+    """Return the tables of the part that holds what was scanned."""
     sequences, segments = assemble(scan, options)
     tables = {
         "files": scan.files,
@@ -120,9 +140,21 @@ def build_index(
         tables["segments"] = segments
     if scan.pages.num_rows:
         tables["pages"] = scan.pages
-    if progress is not None:
-        progress(len(listing.paths), len(listing.paths), "write")
-    snapshot = Snapshot(
+    return tables
+
+
+def new_snapshot(
+    path: str,
+    listing: storage.Listing,
+    options: BuildOptions,
+    *,
+    schemas: Sequence[SchemaRecord],
+    parts: Sequence[Part],
+    skipped: Sequence[Skipped],
+    parent: Sidecar | None,
+) -> Snapshot:
+    """Return a draft of the snapshot that follows `parent`, of parts that are written already."""
+    return Snapshot(
         number=1 if parent is None else parent.snapshot.number + 1,
         parent=None if parent is None else parent.snapshot.number,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -130,23 +162,61 @@ def build_index(
         root=os.path.relpath(listing.root, path).replace(os.sep, "/"),
         kind=listing.kind,
         options=options,
-        schemas=tuple(scan.schemas),
-        parts=(write_part(path, tables),),
-        skipped=tuple({"path": s.path, "reason": s.reason, "message": s.message} for s in scan.skipped),
-        notes=tuple(_notes(scan, sequences, listing, options)),
-        totals={
-            "n_files": scan.files.num_rows,
-            "n_row_groups": scan.row_groups.num_rows,
-            "n_rows": int(pc.sum(scan.files.column("n_rows")).as_py() or 0),
-            "n_sequences": sequences.num_rows,
-            "n_segments": int(pc.sum(sequences.column("n_segments")).as_py() or 0),
-            "n_skipped_rows": scan.n_null_rows,
-        },
-        content_digest=content_digest(options, scan.files, sequences, segment_arrays(sequences, segments)),
+        schemas=tuple(schemas),
+        parts=tuple(parts),
+        skipped=tuple({"path": s.path, "reason": s.reason, "message": s.message} for s in skipped),
+        notes=(),
+        totals={},
+        content_digest="",
     )
-    if parent is not None and _says_the_same(parent.snapshot, snapshot):
-        return parent
-    return commit(path, snapshot)
+
+
+def summed_up(draft: Sidecar, listing: storage.Listing) -> Snapshot:
+    """Return the snapshot of a draft with its notes, its totals and its content digest."""
+    files, sequences = draft.files, draft.sequences
+    n_rows = _sum(files, "n_rows")
+    return replace(
+        draft.snapshot,
+        notes=tuple(_notes(draft, listing)),
+        totals={
+            "n_files": files.num_rows,
+            "n_row_groups": _sum(files, "n_row_groups"),
+            "n_rows": n_rows,
+            "n_sequences": sequences.num_rows,
+            "n_segments": _sum(sequences, "n_segments"),
+            "n_skipped_rows": n_rows - _sum(sequences, "row_count"),
+        },
+        content_digest=content_digest(draft.snapshot.options, files, sequences, draft.segments),
+    )
+
+
+def _sum(table: pa.Table, column: str) -> int:
+    return int(pc.sum(table.column(column)).as_py() or 0)
+
+
+def check_unchanged(root: str, files: pa.Table) -> None:
+    """Refuse to commit what was read of files that were written to in the meantime.
+
+    Raises
+    ------
+    SourceChangedError
+        If the size or time of a file is another one by now, or the file is gone.
+    """
+    columns = (files.column(name).to_pylist() for name in ("path", "size_bytes", "mtime_ns"))
+    changed = [
+        path
+        for path, size_bytes, mtime_ns in zip(*columns, strict=True)
+        if not storage.is_still(storage.join(root, path), size_bytes, mtime_ns)
+    ]
+    if changed:
+        more = f" and {len(changed) - FIRST_PLACES} more" if len(changed) > FIRST_PLACES else ""
+        raise SourceChangedError(
+            f"{len(changed)} of {files.num_rows} files were changed while they were indexed: "
+            f"{', '.join(changed[:FIRST_PLACES])}{more}",
+            hint="run the command again when nobody writes to them, or leave them out with --files",
+            file=changed[0],
+            files=tuple(changed),
+        )
 
 
 def _validate_options(options: BuildOptions) -> None:
@@ -220,27 +290,33 @@ def _scan_options(options: BuildOptions) -> ScanOptions:
     )
 
 
-def _scan(
-    listing: storage.Listing, options: BuildOptions, workers: int | None, progress: Progress | None
-) -> list[ScanBatch]:
-    """Scan all files, in the order of the listing."""
-    if workers is not None and not _is_count(workers):
+def scan_source(
+    root: str,
+    paths: Sequence[str],
+    options: BuildOptions,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> ScanBatch:
+    """Scan some files of a source, in their order, and return what they hold as one batch."""
+    if workers is not None and not is_count(workers):
         raise UsageError(f"workers: expected an integer >= 1, found {workers!r}")
-    n_files = len(listing.paths)
+    n_files = len(paths)
     n_processes = n_cores() if workers is None else workers
     size = max(1, min(MAX_BATCH_FILES, -(-n_files // (n_processes * 8))))
-    batches = [listing.paths[i : i + size] for i in range(0, n_files, size)]
+    batches = [paths[i : i + size] for i in range(0, n_files, size)] or [[]]
     results: list[ScanBatch] = []
     done = 0
-    for result in scanned(listing.root, batches, _scan_options(options), n_processes, probe=workers is None):
+    for result in scanned(root, batches, _scan_options(options), n_processes, probe=workers is None):
         results.append(result)
         done += result.n_files
         if progress is not None:
             progress(done, n_files, "scan")
-    return results
+    return _merge(results, options)
 
 
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
+    """Return whether the value is an integer of at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
@@ -340,7 +416,7 @@ def _merge_stats(batches: list[ScanBatch], notes: list[str]) -> pa.Table:
     return pa.table(columns)
 
 
-def _raise_bad_files(skipped: Sequence[Skipped], options: BuildOptions, *, n_files: int) -> None:
+def raise_bad_files(skipped: Sequence[Skipped], options: BuildOptions, *, n_files: int) -> None:
     """Raise one error that names the files that could not be indexed, unless they may be passed over."""
     if not skipped or (options.on_bad_file == "skip" and len(skipped) < n_files):
         return
@@ -378,24 +454,30 @@ def _check_statistics(options: BuildOptions, scan: ScanBatch) -> None:
 # -- what the build has to say ---------------------------------------------------------------------------------
 
 
-def _notes(
-    scan: ScanBatch, sequences: pa.Table, listing: storage.Listing, options: BuildOptions
-) -> list[str]:
-    """Return what the build has to say about the source, for people."""
+def scan_notes(scan: ScanBatch) -> list[str]:
+    """Return what a scan has to say about its files, for people."""
     notes = list(scan.notes)
-    if options.order is not None and options.check == "footer":
-        notes.append(f"that {options.order!r} increases inside row groups was not proved (check: footer)")
-    if scan.n_null_rows:
-        notes.append(f"{scan.n_null_rows} rows without a key were passed over")
     if scan.n_key_reads:
         notes.append(
             f"the key column of {scan.n_key_reads} of {scan.row_groups.num_rows} row groups was read, since their "
             f"bounds do not prove one key"
         )
-    notes += _statistics_notes(scan, sequences)
+    return notes
+
+
+def _notes(sidecar: Sidecar, listing: storage.Listing) -> list[str]:
+    """Return what there is to say about a source as a whole, for people."""
+    options, sequences = sidecar.snapshot.options, sidecar.sequences
+    notes = []
+    if options.order is not None and options.check == "footer":
+        notes.append(f"that {options.order!r} increases inside row groups was not proved (check: footer)")
+    n_null_rows = _sum(sidecar.files, "n_rows") - _sum(sequences, "row_count")
+    if n_null_rows:
+        notes.append(f"{n_null_rows} rows without a key were passed over")
+    notes += _statistics_notes(sidecar)
     several = int(pc.sum(pc.greater(sequences.column("n_segments"), 1)).as_py() or 0)
     if several:
-        segments = int(pc.sum(sequences.column("n_segments")).as_py())
+        segments = _sum(sequences, "n_segments")
         notes.append(
             f"{several} of {sequences.num_rows} sequences lie in more than one row group "
             f"({segments / max(1, sequences.num_rows):.1f} segments a sequence): each costs a read for each"
@@ -403,13 +485,18 @@ def _notes(
     notes.extend(
         f"{count} name{'s' * (count > 1)} passed over: {reason}" for reason, count in listing.skipped.items()
     )
+    if len(sidecar.snapshot.parts) > MANY_PARTS:
+        notes.append(
+            f"the index has {len(sidecar.snapshot.parts)} parts: pqindex compact makes one of them, which opens faster"
+        )
     return notes
 
 
-def _statistics_notes(scan: ScanBatch, sequences: pa.Table) -> list[str]:
+def _statistics_notes(sidecar: Sidecar) -> list[str]:
     """Return why a query may find no statistics, which no error tells it."""
+    sequences = sidecar.sequences
     if "stats" not in sequences.column_names:
-        wide = any(len(schema.field_names) > DEFAULT_STATS_COLUMNS for schema in scan.schemas)
+        wide = any(len(schema.field_names) > DEFAULT_STATS_COLUMNS for schema in sidecar.snapshot.schemas)
         return ["no statistics are kept of so many columns: name some with --statistics"] if wide else []
     n_null = sequences.column("stats").null_count
     if not n_null:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import json
 import re
 import sys
@@ -102,6 +103,10 @@ def _names_or_null(value: Any) -> str | None:
     return None if good else "a list of texts, or null"
 
 
+def _ascending_below(numbers: list[int], limit: int) -> bool:
+    return all(a < b for a, b in itertools.pairwise([-1, *numbers, limit]))
+
+
 def _or_null(check: Check) -> Check:
     def checked(value: Any) -> str | None:
         expected = None if value is None else check(value)
@@ -188,6 +193,8 @@ _SNAPSHOT: Mapping[str, Shape] = {
         {
             "part": _part_name,
             "tables": _MapOf({"size_bytes": _count, "sha256": _sha256, "n_rows": _count}),
+            "removed_files": _ListOf(_count),
+            "notes": _ListOf(_text),
         }
     ),
     "skipped": _ListOf({"path": _text, "reason": _text, "message": _text}),
@@ -383,17 +390,23 @@ class TableDescriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The tables written by one build.
+    """The tables written by one build or refresh, as one snapshot sees them.
 
     Attributes
     ----------
     name : str
         16 hex digits, made from the tables' digests (rule P2).
     tables : dict of str to TableDescriptor
+    removed_files : tuple of int
+        The part's `file_id` of each file whose rows are no longer of the index (rule P5), ascending.
+    notes : tuple of str
+        What the scan of the part's files had to say, for people.
     """
 
     name: str
     tables: Mapping[str, TableDescriptor]
+    removed_files: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @staticmethod
     def name_of(tables: Mapping[str, TableDescriptor]) -> str:
@@ -403,6 +416,29 @@ class Part:
     def path(self, table: str) -> str:
         """Return the path of a table, relative to the index folder."""
         return table_path(self.name, table)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object of the part."""
+        return {
+            "part": self.name,
+            "tables": {name: table.to_json() for name, table in self.tables.items()},
+            "removed_files": list(self.removed_files),
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Part:
+        """Return the part of a checked JSON object."""
+        tables = {
+            name: TableDescriptor(**{k: t[k] for k in ("size_bytes", "sha256", "n_rows")})
+            for name, t in value["tables"].items()
+        }
+        return cls(
+            name=value["part"],
+            tables=tables,
+            removed_files=tuple(value["removed_files"]),
+            notes=tuple(value["notes"]),
+        )
 
 
 def schema_to_json(schema: SchemaRecord) -> dict[str, Any]:
@@ -481,6 +517,10 @@ class Snapshot:
     content_digest: str
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
+    def all_notes(self) -> list[str]:
+        """Return the notes of the parts and of the snapshot, each once."""
+        return list(dict.fromkeys([*(note for part in self.parts for note in part.notes), *self.notes]))
+
     def to_json(self) -> bytes:
         """Return the document as canonical JSON."""
         return canonical_json(
@@ -494,10 +534,7 @@ class Snapshot:
                 "source": {"root": self.root, "kind": self.kind},
                 "options": self.options.to_json(),
                 "schemas": [schema_to_json(schema) for schema in self.schemas],
-                "parts": [
-                    {"part": part.name, "tables": {name: t.to_json() for name, t in part.tables.items()}}
-                    for part in self.parts
-                ],
+                "parts": [part.to_json() for part in self.parts],
                 "skipped": [dict(entry) for entry in self.skipped],
                 "notes": list(self.notes),
                 "totals": dict(self.totals),
@@ -522,6 +559,14 @@ class Snapshot:
             for i, part in enumerate(value["parts"])
             for table in sorted(set(TABLES) - OPTIONAL_TABLES - set(part["tables"]))
         ]
+        if not problems:
+            problems = [
+                f"parts[{i}].removed_files: expected ascending numbers below {part['tables']['files']['n_rows']}"
+                for i, part in enumerate(value["parts"])
+                if not _ascending_below(part["removed_files"], part["tables"]["files"]["n_rows"])
+            ]
+        if not value["parts"]:
+            problems.append("parts: expected at least one")
         if problems:
             raise _invalid(name, problems)
         known = {*_SNAPSHOT, *_preamble()}
@@ -534,16 +579,7 @@ class Snapshot:
             kind=value["source"]["kind"],
             options=BuildOptions.from_json(value["options"]),
             schemas=tuple(schema_from_json(entry) for entry in value["schemas"]),
-            parts=tuple(
-                Part(
-                    name=part["part"],
-                    tables={
-                        table: TableDescriptor(**{k: t[k] for k in ("size_bytes", "sha256", "n_rows")})
-                        for table, t in part["tables"].items()
-                    },
-                )
-                for part in value["parts"]
-            ),
+            parts=tuple(Part.from_json(part) for part in value["parts"]),
             skipped=tuple(value["skipped"]),
             notes=tuple(value["notes"]),
             totals=value["totals"],

@@ -22,6 +22,7 @@ NOTES_KEY = b"pqindex.notes"
 
 SNAPSHOT_NAME = re.compile(r"^(\d{8})\.snapshot\.json$")
 PARTS_FOLDER = "parts"
+PART_TABLE_NAME = re.compile(r"^([0-9a-f]{16})-[a-z_]+\.parquet$")
 MAX_SNAPSHOT_BYTES = 1 << 28
 
 TABLES = ("files", "row_groups", "sequences", "segments", "chunks", "pages")

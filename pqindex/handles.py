@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pqindex import storage
 from pqindex.errors import SourceChangedError, SourceError
 from pqindex.lru import LRU
-from pqindex.readplan import ReadPlan
+from pqindex.readplan import ReadPlan, is_torn
 
 
 class Counters:
@@ -100,14 +100,15 @@ class Handles:
         found = (facts.size_bytes, facts.mtime_ns, facts.ctime_ns, facts.inode)
         expected = tuple(plan.footprints[file_no].tolist())
         if found != expected and plan.staleness == "error":
+            torn = is_torn(file, int(expected[0]))
             file.close()
             raise SourceChangedError(
-                f"source file was changed since the dataset or reader was made: {path}; expected size, mtime, ctime "
-                f"and inode {expected}, found {found}",
+                f"source file was {'truncated' if torn else 'changed'} since the dataset or reader was made: {path}; "
+                f"expected size, mtime, ctime and inode {expected}, found {found}",
                 hint="make the dataset again, so that the file is checked against the index",
                 file=path,
                 expected=expected,
                 found=found,
-                change="replaced",
+                change="truncated" if torn else "replaced",
             )
         return file

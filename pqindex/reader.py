@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple, Protocol, Self, SupportsIndex
+from typing import Any, NamedTuple, Protocol, Self, SupportsIndex, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,26 @@ class Source(Protocol):
         ...
 
 
+@runtime_checkable
+class Refreshable(Protocol):
+    """What can be asked again of a newer snapshot: a selection."""
+
+    def refreshed(self) -> Source:
+        """Return the selection as of today."""
+        ...
+
+
+def _refreshed(source: Source) -> Source:
+    """Return the selection as of today."""
+    if not isinstance(source, Refreshable):
+        raise UsageError(
+            f"a {type(source).__name__} cannot be refreshed",
+            hint="give what index.select(...) returned",
+            found=type(source).__name__,
+        )
+    return source.refreshed()
+
+
 class _Piece(NamedTuple):
     """Rows of one row group that were asked for."""
 
@@ -150,8 +170,9 @@ class Reader:
         Top-level columns to read, each named once; None for all.
     max_open_files : int
         How many source files are kept open in each process.
-    staleness : {"error", "warn", "ignore"}
-        What to do where a source file is not the one that was indexed.
+    staleness : {"error", "warn", "refresh", "ignore"}
+        What to do where a source file is not the one that was indexed. ``"refresh"`` is for a selection: its index
+        is refreshed first and asked again, and the answer of today is read. Files that are changed later are an error.
     group_cache_bytes : int
         How many bytes of decoded row groups each process keeps.
     threads : int
@@ -187,6 +208,8 @@ class Reader:
             "group_cache_bytes": checked_count("group_cache_bytes", group_cache_bytes, at_least=0),
             "threads": checked_count("threads", threads, at_least=1),
         }
+        if staleness == "refresh":
+            source, staleness = _refreshed(source), "error"
         self._set_plan(source.read_plan(columns, staleness=staleness))
 
     # -- what is read -------------------------------------------------------------------------------------

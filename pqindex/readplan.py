@@ -227,7 +227,7 @@ def resolve(
         If a column is in no file, or has types that no one type holds.
     """
     if staleness not in STALENESS:
-        raise UsageError(f"staleness: expected one of {', '.join(STALENESS)}, found {staleness!r}")
+        raise UsageError(f"staleness: expected one of error, warn, refresh, ignore, found {staleness!r}")
     footprints, metas = _look_at_files(files, staleness, parse=known is None)
     if known is None:
         known = _parsed(metas)
@@ -281,6 +281,12 @@ def resolve(
     )
 
 
+def is_torn(file: storage.SourceFile, size_bytes: int) -> bool:
+    """Return whether a file of this many bytes lost its end, rather than being another file by now."""
+    found = file.facts.size_bytes
+    return found < size_bytes and (found < 8 or file.read(found - 4, 4) != b"PAR1")
+
+
 def check_file(files: SourceFiles, number: int, *, parse: bool) -> tuple[FileFootprint, FileMetadata | None]:
     """Return what one source file is now, after the check that it is the one that was indexed.
 
@@ -290,7 +296,7 @@ def check_file(files: SourceFiles, number: int, *, parse: bool) -> tuple[FileFoo
         If it is not; the message tells removed, truncated, and replaced apart.
     """
     path = files.paths[number]
-    hint = "restore the file, or build the index again and pin anew"
+    hint = "restore the file, or refresh the index and pin anew"
     try:
         file = storage.SourceFile(storage.join(files.root, path))
     except NotFoundError as error:
@@ -304,7 +310,7 @@ def check_file(files: SourceFiles, number: int, *, parse: bool) -> tuple[FileFoo
         size = int(files.size_bytes[number])
         found = file.facts.size_bytes
         if found != size:
-            torn = found < size and (found < 8 or file.read(found - 4, 4) != b"PAR1")
+            torn = is_torn(file, size)
             raise SourceChangedError(
                 f"source file was {'truncated' if torn else 'replaced or rewritten'} since it was indexed: {path}; "
                 f"expected {size} bytes, found {found}",

@@ -6,10 +6,12 @@ A commit is the creation of the next snapshot's name; whatever was not committed
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,7 @@ from pqindex.errors import (
     DocumentInvalidError,
     IntegrityError,
     NotFoundError,
+    PqindexError,
 )
 from pqindex.format import (
     CHUNKS,
@@ -34,6 +37,8 @@ from pqindex.format import (
     FORMAT_VERSION,
     MAX_SNAPSHOT_BYTES,
     PAGES,
+    PART_TABLE_NAME,
+    PARTS_FOLDER,
     SEGMENTS,
     SNAPSHOT_NAME,
     TABLE_KEY,
@@ -42,6 +47,10 @@ from pqindex.format import (
     snapshot_name,
     table_metadata,
 )
+from pqindex.merging import order_of, union
+
+Tables: TypeAlias = Mapping[str, pa.Table]
+"""The tables of a part, by name."""
 
 _ROWS_PER_GROUP = {"chunks": 4096, "pages": 4096}
 
@@ -72,9 +81,11 @@ class Sidecar:
     row). `file_id` is the rank of the file in that order, whatever parts the rows came in by.
     """
 
-    def __init__(self, path: str, snapshot: Snapshot) -> None:
+    def __init__(self, path: str, snapshot: Snapshot, written: Mapping[str, Tables] | None = None) -> None:
+        """Open a snapshot; `written` has the tables of parts, by name, that need not be read since they are here."""
         self.path = path
         self.snapshot = snapshot
+        self._written = dict(written or {})
 
     @property
     def name(self) -> str:
@@ -84,43 +95,40 @@ class Sidecar:
     @cached_property
     def files(self) -> pa.Table:
         """The table `files`."""
-        tables = [self._read(part, "files") for part in self.snapshot.parts]
-        merged = pa.concat_tables(tables).sort_by("path") if len(tables) > 1 else tables[0]
-        return merged.set_column(0, FILES.field("file_id"), pa.array(range(merged.num_rows), pa.int32()))
+        return self._files_and_ranks[0]
 
     @cached_property
     def row_groups(self) -> pa.Table:
         """The table `row_groups`."""
-        return self._merged("row_groups", ["file_id", "row_group"])
+        return self._in_order("row_groups")
 
     @cached_property
     def sequences(self) -> pa.Table:
         """The table `sequences`; row number i is `seq_no` i."""
-        return self._merged("sequences", ["file_id", "row_group", "row_start"])
+        return self._sequences_and_ranks[0]
 
     @cached_property
     def segments(self) -> SegmentArrays:
         """The segments of all sequences, those with one segment too."""
-        sequences = self.sequences
-        own = [
-            self._read(part, "segments") if "segments" in part.tables else None
-            for part in self.snapshot.parts
-        ]
-        if len(own) == 1:
-            return segment_arrays(sequences, own[0])
-        return segment_arrays(sequences, self._merged_segments(own))
+        found = []
+        for number, part in enumerate(self.snapshot.parts):
+            if "segments" in part.tables:
+                table = self._read(part, "segments")
+                found.append(table if self._is_plain else self._own_segments(number, table))
+        return segment_arrays(self.sequences, pa.concat_tables(found) if found else None)
 
     def chunks(self, columns: Sequence[str]) -> pa.Table:
         """Return the table `chunks` with `file_id`, `row_group` and the columns asked for."""
-        return self._merged("chunks", ["file_id", "row_group"], columns=["file_id", "row_group", *columns])
+        return self._in_order("chunks", ["file_id", "row_group", *columns])
 
     @cached_property
     def pages(self) -> pa.Table:
         """The table `pages`, without rows where no part has it."""
-        parts = [part for part in self.snapshot.parts if "pages" in part.tables]
-        if not parts:
-            return PAGES.empty_table()
-        return self._merged("pages", ["file_id", "row_group", "leaf"], parts=parts)
+        return self._in_order("pages")
+
+    def paths_of_parts(self) -> list[pa.ChunkedArray]:
+        """Return the paths of each part's files, the removed ones too."""
+        return [self._read(part, "files", ["path"]).column("path") for part in self.snapshot.parts]
 
     def verify(self) -> list[IntegrityError]:
         """Return what is wrong with the index's own files: sizes, digests, and the content digest."""
@@ -153,6 +161,9 @@ class Sidecar:
         return problems
 
     def _read(self, part: Part, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        if part.name in self._written:
+            here = self._written[part.name][table]
+            return here if columns is None else here.select(list(columns))
         path = os.path.join(self.path, part.path(table))
         size = storage.size_of(path)
         if size is None:
@@ -177,45 +188,105 @@ class Sidecar:
         _check_table(found, table, path)
         return found.replace_schema_metadata(None)
 
-    def _merged(
-        self,
-        table: str,
-        order: list[str],
-        *,
-        columns: Sequence[str] | None = None,
-        parts: Sequence[Part] | None = None,
-    ) -> pa.Table:
-        parts = self.snapshot.parts if parts is None else parts
-        if len(self.snapshot.parts) == 1:
-            return self._read(parts[0], table, columns)
-        tables = [self._renumbered(part, self._read(part, table, columns)) for part in parts]
-        merged = pa.concat_tables(tables, promote_options="permissive")
-        return merged.sort_by([(name, "ascending") for name in order])
+    # -- several parts as one ---------------------------------------------------------------------------------
 
-    def _renumbered(self, part: Part, table: pa.Table) -> pa.Table:
-        """Return the part's rows with `file_id` counted in the whole snapshot."""
-        paths = self._read(part, "files", ["path"]).column("path")
-        ranks = pc.index_in(paths, value_set=self.files.column("path").combine_chunks()).combine_chunks()
-        at = table.column_names.index("file_id")
-        return table.set_column(at, table.field(at), ranks.take(table.column("file_id").combine_chunks()))
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the tables of the one part are those of the snapshot, as they stand."""
+        return len(self.snapshot.parts) == 1 and not self.snapshot.parts[0].removed_files
 
-    def _merged_segments(self, own: Sequence[pa.Table | None]) -> pa.Table:
-        """Return the parts' segments with `sequence_row` counted in the whole snapshot."""
-        key = ["file_id", "row_group", "row_start"]
-        ranks = self.sequences.select(key).append_column("rank", pa.array(np.arange(self.sequences.num_rows)))
-        tables = []
-        for part, segments in zip(self.snapshot.parts, own, strict=True):
-            if segments is None:
-                continue
-            local = self._renumbered(part, self._read(part, "sequences", key))
-            rows = local.append_column("row", pa.array(np.arange(local.num_rows)))
-            joined = rows.join(ranks, key).sort_by("row").column("rank").combine_chunks()
-            moved = self._renumbered(part, segments)
-            tables.append(
-                moved.set_column(0, SEGMENTS.field(0), joined.take(moved.column(0).combine_chunks()))
+    @cached_property
+    def _files_and_ranks(self) -> tuple[pa.Table, list[npt.NDArray[np.int32]]]:
+        """The table `files`, and for each part the rank of each of its files; -1 of those that were removed."""
+        tables = [self._read(part, "files") for part in self.snapshot.parts]
+        if self._is_plain:
+            return tables[0], [np.arange(tables[0].num_rows, dtype=np.int32)]
+        kept = []
+        for part, table in zip(self.snapshot.parts, tables, strict=True):
+            mask = np.ones(table.num_rows, bool)
+            mask[list(part.removed_files)] = False
+            kept.append(np.flatnonzero(mask))
+        merged = union([table.take(pa.array(rows)) for table, rows in zip(tables, kept, strict=True)])
+        order = pc.sort_indices(merged.column("path")).to_numpy()
+        merged = merged.take(pa.array(order))
+        paths = merged.column("path")
+        if pc.count_distinct(paths).as_py() != len(paths):
+            raise DocumentInvalidError(
+                f"{self.name} has a file in several parts",
+                hint="take another snapshot, or build the index again",
+                problems=("parts",),
             )
-        merged = pa.concat_tables(tables or [SEGMENTS.empty_table()])
-        return merged.sort_by([("sequence_row", "ascending"), ("segment", "ascending")])
+        rank_of = np.empty(len(order), np.int32)
+        rank_of[order] = np.arange(len(order), dtype=np.int32)
+        stops = np.cumsum([len(rows) for rows in kept])
+        ranks = []
+        for table, rows, stop in zip(tables, kept, stops, strict=True):
+            own = np.full(table.num_rows, -1, np.int32)
+            own[rows] = rank_of[stop - len(rows) : stop]
+            ranks.append(own)
+        numbers = pa.array(np.arange(len(order), dtype=np.int32))
+        return merged.set_column(0, FILES.field("file_id"), numbers), ranks
+
+    @cached_property
+    def _sequences_and_ranks(self) -> tuple[pa.Table, list[npt.NDArray[np.int64]]]:
+        """The table `sequences`, and for each part the row of each of its sequences; -1 of those that were removed."""
+        if self._is_plain:
+            table = self._read(self.snapshot.parts[0], "sequences")
+            return table, [np.arange(table.num_rows)]
+        owned = [
+            self._owned(number, self._read(part, "sequences"))
+            for number, part in enumerate(self.snapshot.parts)
+        ]
+        merged = union([table for table, _ in owned])
+        order = order_of(merged.column("file_id"))
+        rank_of = np.arange(merged.num_rows)
+        if order is not None:
+            merged = merged.take(pa.array(order))
+            rank_of[order] = np.arange(len(order))
+        ranks, start = [], 0
+        for table, mask in owned:
+            own = np.full(len(mask), -1, np.int64)
+            own[mask] = rank_of[start : start + table.num_rows]
+            ranks.append(own)
+            start += table.num_rows
+        return merged, ranks
+
+    def _in_order(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a table of all parts that have it, its rows in the order of their files."""
+        if self._is_plain and name in self.snapshot.parts[0].tables:
+            return self._read(self.snapshot.parts[0], name, columns)
+        tables = [
+            self._owned(number, self._read(part, name, columns))[0]
+            for number, part in enumerate(self.snapshot.parts)
+            if name in part.tables
+        ]
+        if not tables:
+            return PAGES.empty_table()
+        merged = union(tables)
+        order = order_of(merged.column("file_id"))
+        return merged if order is None else merged.take(pa.array(order))
+
+    def _owned(self, number: int, table: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+        """Return a part's rows of files that were not removed, with the files' ranks, and which rows they are."""
+        ranks = self._files_and_ranks[1][number][table.column("file_id").to_numpy()]
+        mask = ranks >= 0
+        if not mask.all():
+            table, ranks = table.filter(pa.array(mask)), ranks[mask]
+        at = table.column_names.index("file_id")
+        return table.set_column(at, table.field(at), pa.array(ranks)), mask
+
+    def _own_segments(self, number: int, table: pa.Table) -> pa.Table:
+        """Return a part's segments with `sequence_row` and `file_id` counted in the whole snapshot."""
+        rows = self._sequences_and_ranks[1][number][table.column("sequence_row").to_numpy()]
+        table = table.filter(pa.array(rows >= 0)).set_column(0, SEGMENTS.field(0), pa.array(rows[rows >= 0]))
+        moved, mask = self._owned(number, table)
+        if not mask.all():
+            raise DocumentInvalidError(
+                f"{self.name} has sequences that lie in a removed file in part",
+                hint="build the index again",
+                problems=("removed_files",),
+            )
+        return moved
 
 
 def _check_table(found: pa.Table, table: str, path: str) -> None:
@@ -315,8 +386,72 @@ def open_sidecar(path: str, number: int | None = None) -> Sidecar:
     return Sidecar(path, snapshot)
 
 
-def write_part(path: str, tables: Mapping[str, pa.Table]) -> Part:
-    """Write the tables of a part and return it; the index does not have it before a snapshot is committed."""
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Be a writer of an index; what writers that were killed left in it is removed first.
+
+    Whatever is written and committed is written inside this. Readers, and other writers, may be at work all the time.
+    """
+    with storage.writers_share(path, lambda: remove_leftovers(path)):
+        yield
+
+
+def prune(path: str, keep: int) -> list[int]:
+    """Remove all but the last `keep` snapshots, and the parts that only they have; return the numbers removed.
+
+    Raises
+    ------
+    NotFoundError
+        If there is no index.
+    ConflictError
+        If another writer is at work.
+    """
+    open_sidecar(path)
+    gone: list[int] = []
+
+    def remove_old() -> None:
+        gone.extend(snapshot_numbers(path)[:-keep])
+        for number in gone:
+            storage.remove(os.path.join(path, snapshot_name(number)))
+        remove_leftovers(path)
+
+    with storage.writers_share(path, remove_old) as alone:
+        if not alone:
+            raise ConflictError(
+                f"another writer is at work on {path}, or its file system has no locks",
+                hint="run the command again when it is done",
+                path=path,
+            )
+    return gone
+
+
+def remove_leftovers(path: str) -> None:
+    """Remove unfinished writes, and parts that no snapshot has; called while nobody else writes.
+
+    Nothing is removed from an index in which a snapshot cannot be read, since it may be of a later version.
+    """
+    names = storage.names_in(path)
+    try:
+        snapshots = [open_sidecar(path, number).snapshot for number in snapshot_numbers(path)]
+    except PqindexError:
+        return
+    parts = {part.name for snapshot in snapshots for part in snapshot.parts}
+    for name in names:
+        if name.startswith(storage.TEMPORARY_PREFIX):
+            storage.remove(os.path.join(path, name))
+    folder = os.path.join(path, PARTS_FOLDER)
+    for name in storage.names_in(folder):
+        match = PART_TABLE_NAME.match(name)
+        if match and match.group(1) not in parts:
+            storage.remove(os.path.join(folder, name))
+
+
+def write_part(path: str, tables: Tables, notes: Sequence[str] = ()) -> tuple[Part, Tables]:
+    """Write the tables of a part; return it, and the tables as they were written.
+
+    The index does not have it before a snapshot is committed.
+    """
+    tables = {name: _of_format(name, table) for name, table in tables.items()}
     with storage.staging(path) as staging:
         descriptors = {}
         for name, table in tables.items():
@@ -326,10 +461,10 @@ def write_part(path: str, tables: Mapping[str, pa.Table]) -> Part:
                 sha256=storage.file_sha256(staging.path(name)),
                 n_rows=table.num_rows,
             )
-        part = Part(name=Part.name_of(descriptors), tables=descriptors)
+        part = Part(name=Part.name_of(descriptors), tables=descriptors, notes=tuple(notes))
         for name in descriptors:
             staging.publish(name, os.path.join(path, part.path(name)))
-    return part
+    return part, tables
 
 
 def commit(path: str, snapshot: Snapshot) -> Sidecar:
@@ -355,15 +490,14 @@ def commit(path: str, snapshot: Snapshot) -> Sidecar:
 
 def _write_table(path: str, name: str, table: pa.Table) -> None:
     """Write a table with its format's schema; integers as deltas, since most of them grow along the rows."""
-    schema = _schema_of(name, table)
-    table = table.select(schema.names).cast(schema).replace_schema_metadata(table_metadata(name))
+    schema = table.schema
     integers = dict.fromkeys(_integer_leaves(schema), "DELTA_BINARY_PACKED")
     plain = [leaf for leaf in ("path", "footer_sha256", "data_sha256") if leaf in schema.names]
     dictionary = [
         leaf for leaf in _leaves(schema) if leaf not in integers and leaf not in plain and leaf != "seq_id"
     ]
     pq.write_table(
-        table,
+        table.replace_schema_metadata(table_metadata(name)),
         path,
         compression="zstd",
         row_group_size=_ROWS_PER_GROUP.get(name, 1 << 20),
@@ -372,6 +506,12 @@ def _write_table(path: str, name: str, table: pa.Table) -> None:
         write_page_checksum=True,
         store_schema=True,
     )
+
+
+def _of_format(name: str, table: pa.Table) -> pa.Table:
+    """Return a table with the columns and types of its format, and no others."""
+    schema = _schema_of(name, table)
+    return table.select(schema.names).cast(schema)
 
 
 def _schema_of(name: str, table: pa.Table) -> pa.Schema:

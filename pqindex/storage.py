@@ -8,12 +8,13 @@ Paths of source files are relative to the source's root, with
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob as globbing
 import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -224,9 +225,43 @@ def list_source(source: PathLike | Sequence[PathLike], files: Sequence[PathLike]
         if os.path.isfile(text):
             return _list_files([text], root=os.path.dirname(os.path.abspath(text)), kind="file")
         if globbing.has_magic(text):
-            return _list_glob(text)
+            pattern, root = _split_glob(text)
+            return _list_glob(pattern, root=root)
         raise NotFoundError(f"source is not there: {text}", hint="check the path", path=text)
     return _list_named([os.fspath(name) for name in source], root=None)
+
+
+def list_again(root: str, kind: str, paths: Sequence[str]) -> Listing:
+    """List a source that was listed before.
+
+    Parameters
+    ----------
+    root
+        Where its root folder is now.
+    kind
+        How it was named; see `Listing`.
+    paths
+        The files that it had, for a source that is a file or a list of files: those are listed that are there.
+
+    Raises
+    ------
+    NotFoundError
+        If the root is not there.
+    EmptySourceError
+        If a folder holds no Parquet file any more, or a pattern matches none.
+    """
+    if not os.path.isdir(root):
+        raise NotFoundError(
+            f"root of the source files is not there: {root}",
+            hint="name the folder that the paths are relative to with --root / root=",
+            path=root,
+        )
+    if kind == "folder":
+        return _list_folder(root)
+    if kind.startswith("glob "):
+        return _list_glob(kind.removeprefix("glob "), root=os.path.abspath(root))
+    there = [path for path in dict.fromkeys(paths) if os.path.isfile(join(root, path))]
+    return _listing(os.path.abspath(root), there, kind, {})
 
 
 def _list_named(names: list[str], *, root: str | None) -> Listing:
@@ -282,17 +317,23 @@ def _list_folder(folder: str) -> Listing:
     return _listing(root, found, "folder", skipped)
 
 
-def _list_glob(pattern: str) -> Listing:
+def _split_glob(pattern: str) -> tuple[str, str]:
+    """Return the folder that a pattern begins with, and what comes after it."""
     fixed = Path(pattern)
     while globbing.has_magic(str(fixed)):
         fixed = fixed.parent
     root = os.path.abspath(fixed)
+    return os.path.relpath(os.path.abspath(pattern), root), root
+
+
+def _list_glob(pattern: str, *, root: str) -> Listing:
+    """List what matches a pattern that is relative to the root."""
     skipped: dict[str, int] = {}
     found: set[str] = set()
-    for name in globbing.iglob(pattern, recursive=True):
-        if not os.path.isfile(name):
+    for name in globbing.iglob(pattern, root_dir=root, recursive=True):
+        if not os.path.isfile(os.path.join(root, name)):
             continue
-        path = os.path.relpath(os.path.abspath(name), root)
+        path = os.path.normpath(name)
         *folders, last = path.split(os.sep)
         reasons = [_why_skip_folder(part) for part in folders] + [_why_skip_file(last)]
         reason = next((r for r in reasons if r is not None), None)
@@ -301,12 +342,13 @@ def _list_glob(pattern: str) -> Listing:
         else:
             _count(skipped, reason)
     if not found:
+        whole = os.path.join(root, pattern)
         raise EmptySourceError(
-            f"no Parquet file matches {pattern}" + (f" ({_counts(skipped)})" if skipped else ""),
+            f"no Parquet file matches {whole}" + (f" ({_counts(skipped)})" if skipped else ""),
             hint="quote the pattern, and check it with ls",
-            path=pattern,
+            path=whole,
         )
-    return _listing(root, found, f"glob {os.path.relpath(os.path.abspath(pattern), root)}", skipped)
+    return _listing(root, found, f"glob {pattern}", skipped)
 
 
 def _list_files(names: Iterable[str], *, root: str, kind: str) -> Listing:
@@ -318,10 +360,11 @@ def _list_files(names: Iterable[str], *, root: str, kind: str) -> Listing:
 
 
 def _listing(root: str, found: Iterable[str], kind: str, skipped: dict[str, int]) -> Listing:
-    return Listing(root=root, paths=_in_byte_order(found), kind=kind, skipped=dict(sorted(skipped.items())))
+    return Listing(root=root, paths=in_byte_order(found), kind=kind, skipped=dict(sorted(skipped.items())))
 
 
-def _in_byte_order(paths: Iterable[str]) -> tuple[str, ...]:
+def in_byte_order(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return paths in the order of their bytes; raises BadFileError for one that is not UTF-8."""
     encoded = []
     for path in paths:
         try:
@@ -499,23 +542,82 @@ class Staging:
 @contextlib.contextmanager
 def staging(folder: str) -> Iterator[Staging]:
     """Make a temporary folder inside `folder` and remove it, with whatever is left in it, at the end."""
-    was_there = os.path.isdir(folder)
     temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
-    done = False
     try:
         os.makedirs(temporary)
         yield Staging(temporary)
-        done = True
     except OSError as error:
         if isinstance(error, PqindexError):
             raise
         raise _write_error(folder, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def writers_share(folder: str, clean: Callable[[], None]) -> Iterator[bool]:
+    """Hold a writer's share of a folder, and say whether it was cleaned.
+
+    The folder is made where it is not there, and removed where it was made here and the writer fails. Where no other
+    writer has a share, `clean` is called first, while none can get one: then whatever looks unfinished was left by
+    writers that ended. A share is a lock that ends with its process, however that ends. On a file system without
+    locks nothing is ever cleaned.
+    """
+    was_there = os.path.isdir(folder)
+    done = False
+    try:
+        descriptor = _open_folder(folder)
+        try:
+            alone = _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if alone:
+                clean()
+            _lock(descriptor, fcntl.LOCK_SH)
+            yield alone
+        finally:
+            os.close(descriptor)
+        done = True
+    finally:
         if not done and not was_there:
             for name in [*names_in(folder), ""]:
                 with contextlib.suppress(OSError):
                     os.rmdir(os.path.join(folder, name))
+
+
+def _open_folder(folder: str) -> int:
+    try:
+        os.makedirs(folder, exist_ok=True)
+        return os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise _write_error(folder, error) from error
+
+
+def _lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind)
+    except OSError:
+        return False
+    return True
+
+
+def remove(path: str) -> None:
+    """Remove a file, or a folder with what is in it; what is gone already is as good.
+
+    Raises
+    ------
+    WriteError
+        If it cannot be removed.
+    """
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise WriteError(
+            f"cannot remove {path}: {error.strerror or error}", hint="check the permissions", path=path
+        ) from error
 
 
 def file_sha256(path: str) -> str:
@@ -530,6 +632,15 @@ def size_of(path: str) -> int | None:
         return os.stat(path).st_size
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def is_still(path: str, size_bytes: int, mtime_ns: int) -> bool:
+    """Return whether a file is there with this size and time of its last change."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return False
+    return stat.st_size == size_bytes and stat.st_mtime_ns == mtime_ns
 
 
 def names_in(folder: str) -> list[str]:

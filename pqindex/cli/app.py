@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import traceback
+import warnings
 from collections.abc import Sequence
 
 import click
@@ -15,13 +16,15 @@ from pqindex import __version__
 from pqindex.cli.build import build
 from pqindex.cli.cache import cache
 from pqindex.cli.demo import demo
-from pqindex.cli.info import info, show, snapshots
+from pqindex.cli.info import info, show
 from pqindex.cli.options import Session
-from pqindex.cli.output import print_error, print_text
+from pqindex.cli.output import print_error, print_note, print_text
 from pqindex.cli.pin import pin
 from pqindex.cli.query import query
+from pqindex.cli.refresh import compact, refresh, snapshots
 from pqindex.cli.verify import verify
 from pqindex.errors import PqindexError
+from pqindex.readplan import PqindexStalenessWarning
 
 DONE, FOUND, WRONG, INTERRUPTED = 0, 1, 2, 130
 
@@ -41,7 +44,7 @@ def commands(context: click.Context, debug: bool) -> None:
         print_text(context.get_help())
 
 
-for verb in (build, info, query, pin, show, verify, snapshots, cache, demo):
+for verb in (build, refresh, info, query, pin, show, verify, snapshots, compact, cache, demo):
     commands.add_command(verb)
 
 
@@ -60,7 +63,10 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     session = Session(debug=os.environ.get("PQINDEX_DEBUG", "") not in {"", "0"})
     try:
-        code = commands.main(args=args, prog_name="pqindex", standalone_mode=False, obj=session)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", PqindexStalenessWarning)
+            warnings.showwarning = _print_warning
+            code = commands.main(args=args, prog_name="pqindex", standalone_mode=False, obj=session)
         return code if isinstance(code, int) else DONE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -69,6 +75,10 @@ def main(args: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print_error(_sentence(error))
         return WRONG
+
+
+def _print_warning(message: Warning | str, *_where: object, **_how: object) -> None:
+    print_note(f"warning: {message}")
 
 
 def _sentence(error: Exception) -> str:

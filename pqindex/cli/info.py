@@ -1,4 +1,4 @@
-"""`pqindex info`, `show` and `snapshots`: what is in an index or a manifest."""
+"""`pqindex info` and `show`: what is in an index or a manifest."""
 
 from __future__ import annotations
 
@@ -38,16 +38,3 @@ def show(target: str, *, root: str | None, as_json: bool) -> None:
         names = list(next(iter(statistics.values())))
         rows = [[column, *(values[name] for name in names)] for column, values in statistics.items()]
         print_rows(["column", *(name.replace("_", " ") for name in names)], rows)
-
-
-@click.command()
-@click.argument("index")
-@common
-def snapshots(index: str, *, as_json: bool) -> None:
-    """List the snapshots of INDEX, the latest last."""
-    found = pqindex.open(index).snapshots()
-    if as_json:
-        print_json(found)
-        return
-    names = list(dict.fromkeys(name for snapshot in found for name in snapshot))
-    print_rows(names, [[snapshot.get(name) for name in names] for snapshot in found])

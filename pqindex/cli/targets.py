@@ -17,7 +17,7 @@ def open_target(path: str, *, root: str | None) -> pqindex.Index | pqindex.Manif
         If there is neither.
     """
     if os.path.isdir(path):
-        return pqindex.open(path, root=root)
+        return pqindex.open(path, root=root, staleness="ignore")
     if os.path.exists(path):
         return pqindex.load_manifest(path, root=root)
     raise NotFoundError(f"neither an index nor a manifest is there: {path}", hint="check the path", path=path)

@@ -86,8 +86,9 @@ class SequenceDataset(Dataset[Item]):
     lossy : bool, default False
         Let casts change integers: rounded in a float dtype, wrapped around in a narrower integer, fractions
         cut off.
-    staleness : {"error", "warn", "ignore"}, default "error"
-        What to do where a file is not the one that was indexed.
+    staleness : {"error", "warn", "refresh", "ignore"}, default "error"
+        What to do where a file is not the one that was indexed. ``"refresh"`` refreshes the index of a selection and
+        asks it again; give this dataset to `BatchPlan` then, since the selection is of before.
     max_open_files : int, default 128
         A process.
     transform : callable or sequence of those, optional
@@ -125,7 +126,7 @@ class SequenceDataset(Dataset[Item]):
         nulls: PoliciesArgument = "error",
         non_finite: PoliciesArgument = "error",
         lossy: bool = False,
-        staleness: Literal["error", "warn", "ignore"] = "error",
+        staleness: Literal["error", "warn", "refresh", "ignore"] = "error",
         max_open_files: int = 128,
         transform: Transform | Sequence[Transform] | None = None,
         cache: Kind | None = None,
@@ -154,6 +155,7 @@ class SequenceDataset(Dataset[Item]):
             lists=lists,
         )
         self._list_widths: dict[str, int] = {}
+        self._seed: int | None = getattr(source, "seed", None)
         plain = [field for field in self._fields if is_direct(field) and lists == "rows"]
         self._direct = {field.name: i for i, field in enumerate(plain)}
         self._numbers = NumberReader(self._reader, [number_field(field) for field in plain])
@@ -186,6 +188,16 @@ class SequenceDataset(Dataset[Item]):
     def seq_ids(self) -> pa.Array:
         """Ids of the sequences: an Arrow array of length n, in the key's own type."""
         return self._reader.seq_ids
+
+    @property
+    def extra(self) -> pa.Table:
+        """The query's other columns, a row a sequence."""
+        return self._reader.extra
+
+    @property
+    def seed(self) -> int | None:
+        """Seed that was pinned with the sequences, if any; what a `BatchPlan` of this dataset takes."""
+        return self._seed
 
     def item_nbytes(self, index: SupportsIndex) -> int:
         """Return the bytes that the tensors of a sequence take: rows x values a row x width, masks included.

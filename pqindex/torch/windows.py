@@ -130,7 +130,7 @@ class WindowDataset(Dataset[Item]):
         nulls: PoliciesArgument = "error",
         non_finite: PoliciesArgument = "error",
         lossy: bool = False,
-        staleness: Literal["error", "warn", "ignore"] = "error",
+        staleness: Literal["error", "warn", "refresh", "ignore"] = "error",
         max_open_files: int = 128,
         transform: Callable[[Item], Any] | None = None,
     ) -> None:

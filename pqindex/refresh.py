@@ -1,0 +1,303 @@
+"""An index that follows its source: what was changed, and a snapshot of it at the price of what was changed.
+
+A refresh compares every listed file with what the newest snapshot recorded of it, scans those that are new or changed,
+and commits a snapshot of the old parts without the files that are gone, and one new part. Its content digest and its
+answers are those of a fresh build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pqindex import storage
+from pqindex.build import (
+    Progress,
+    check_unchanged,
+    new_snapshot,
+    raise_bad_files,
+    scan_notes,
+    scan_source,
+    summed_up,
+    tables_of,
+)
+from pqindex.digest import sha256_hex
+from pqindex.documents import Part
+from pqindex.errors import EmptySourceError, PqindexError, UsageError
+from pqindex.footer import SchemaRecord
+from pqindex.scan import ScanBatch, one_type
+from pqindex.sidecar import Sidecar, commit, write_part, writing
+
+COMPARE = ("stat", "footer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """How a source differs from a snapshot of its index; paths are relative to the root, in the order of their bytes.
+
+    Attributes
+    ----------
+    new, changed, gone : tuple of str
+        Files that the snapshot has not; that have another size, time of change or footer; that are there no more.
+    retried : tuple of str
+        Files that could not be read when the snapshot was made, and are tried again.
+    shared : tuple of str
+        Files that are as they were, and are scanned again since sequences lie in them and in one of the others.
+    n_unchanged : int
+        Number of files that are as they were, `shared` among them.
+    """
+
+    new: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    retried: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    n_unchanged: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.changed or self.gone)
+
+    @property
+    def to_scan(self) -> tuple[str, ...]:
+        """The files that a refresh reads, in the order of their bytes."""
+        return storage.in_byte_order({*self.new, *self.changed, *self.retried, *self.shared})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the changes as JSON-able values."""
+        value = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in value.items()}
+
+
+def list_again(
+    sidecar: Sidecar, root: str, files: Sequence[storage.PathLike] | None = None
+) -> storage.Listing:
+    """List the source of a snapshot as it was listed when the snapshot was made.
+
+    Parameters
+    ----------
+    sidecar
+        The snapshot.
+    root
+        Root folder of the source.
+    files
+        The files of today, where the source is a list of files; by default those of the snapshot that are there.
+
+    Raises
+    ------
+    NotFoundError, EmptySourceError
+        If the root is not there, or nothing is left below it.
+    UsageError
+        If `files` is given and the source is not a list of files.
+    """
+    snapshot = sidecar.snapshot
+    if files is None:
+        skipped = [entry["path"] for entry in snapshot.skipped]
+        return storage.list_again(root, snapshot.kind, [*sidecar.files.column("path").to_pylist(), *skipped])
+    if snapshot.kind != "list":
+        raise UsageError(
+            f"the source of the index is a {snapshot.kind}, not a list of files",
+            hint="leave the list out: the source is listed again",
+        )
+    return storage.list_source(root, files)
+
+
+def find_changes(sidecar: Sidecar, listing: storage.Listing, *, compare: str = "stat") -> Changes:
+    """Return how the files of a listing differ from those of a snapshot.
+
+    Cost: one stat a file; with ``compare="footer"`` also the footer of each file that looks unchanged.
+
+    Parameters
+    ----------
+    sidecar
+        The snapshot.
+    listing
+        The files of today.
+    compare
+        ``"stat"`` takes a file for unchanged that has the size and the time of its last change that were recorded;
+        ``"footer"`` compares the bytes of the footers as well.
+    """
+    if compare not in COMPARE:
+        raise UsageError(f"compare: expected one of {', '.join(COMPARE)}, found {compare!r}")
+    names = ("path", "size_bytes", "mtime_ns", "footer_offset", "footer_length", "footer_sha256")
+    known = {
+        path: facts
+        for path, *facts in zip(*(sidecar.files.column(n).to_pylist() for n in names), strict=True)
+    }
+    bad = {entry["path"] for entry in sidecar.snapshot.skipped}
+    new: list[str] = []
+    changed: list[str] = []
+    retried: list[str] = []
+    for path in listing.paths:
+        if path not in known:
+            (retried if path in bad else new).append(path)
+            continue
+        size_bytes, mtime_ns, *footer = known[path]
+        here = storage.join(listing.root, path)
+        same = storage.is_still(here, size_bytes, mtime_ns)
+        if not same or (compare == "footer" and not _has_footer(here, *footer)):
+            changed.append(path)
+    gone = sorted(set(known) - set(listing.paths), key=str.encode)
+    return Changes(
+        new=tuple(new),
+        changed=tuple(changed),
+        gone=tuple(gone),
+        retried=tuple(retried),
+        n_unchanged=len(known) - len(changed) - len(gone),
+    )
+
+
+def _has_footer(path: str, offset: int, length: int, sha256: bytes) -> bool:
+    try:
+        with storage.SourceFile(path) as file:
+            return sha256_hex(file.read(offset, length)) == sha256.hex()
+    except PqindexError:
+        return False
+
+
+def refresh_index(
+    sidecar: Sidecar,
+    root: str,
+    *,
+    files: Sequence[storage.PathLike] | None = None,
+    compare: str = "stat",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Sidecar, Changes]:
+    """Bring an index up to date with its source, and return its newest snapshot and what was changed.
+
+    Cost: one stat a file, and a scan of the files that are new or changed; of the others nothing is read. Where
+    nothing was changed, nothing is written.
+
+    Parameters
+    ----------
+    sidecar
+        The newest snapshot.
+    root
+        Root folder of the source.
+    files, compare
+        See `list_again` and `find_changes`.
+    workers, progress
+        See `build.build_index`.
+
+    Raises
+    ------
+    SourceError
+        As a build of the whole source does.
+    ConflictError
+        If another writer committed at the same time.
+    """
+    snapshot = sidecar.snapshot
+    listing = list_again(sidecar, root, files)
+    changes = find_changes(sidecar, listing, compare=compare)
+    if not changes and not changes.retried:
+        return sidecar, changes
+    if not listing.paths:
+        raise EmptySourceError(f"no file of the index is left below {root}", path=root)
+    options = snapshot.options
+    scan = scan_source(listing.root, changes.to_scan, options, workers=workers, progress=progress)
+    shared = _sharing(sidecar, changes, scan)
+    if shared:
+        changes = replace(changes, shared=shared)
+        scan = scan_source(listing.root, changes.to_scan, options, workers=workers, progress=progress)
+    raise_bad_files(scan.skipped, options, n_files=len(listing.paths))
+    if progress is not None:
+        progress(len(changes.to_scan), len(changes.to_scan), "assemble")
+    _check_types(sidecar, scan)
+    schemas = _numbered_on(snapshot.schemas, scan)
+    tables = tables_of(scan, options) if scan.files.num_rows else {}
+    check_unchanged(listing.root, scan.files)
+    if progress is not None:
+        progress(len(changes.to_scan), len(changes.to_scan), "write")
+    parts = _without(sidecar, {*changes.changed, *changes.gone, *changes.shared})
+    with writing(sidecar.path):
+        written = {}
+        if tables:
+            part, written[part.name] = write_part(sidecar.path, tables, scan_notes(scan))
+            parts.append(part)
+        draft = new_snapshot(
+            sidecar.path, listing, options, schemas=schemas, parts=parts, skipped=scan.skipped, parent=sidecar
+        )
+        summed = summed_up(Sidecar(sidecar.path, draft, written), listing)
+        if not changes and summed.skipped == snapshot.skipped:
+            return sidecar, changes
+        return commit(sidecar.path, summed), changes
+
+
+def _sharing(sidecar: Sidecar, changes: Changes, scan: ScanBatch) -> tuple[str, ...]:
+    """Return the unchanged files that have to be scanned again, since a part holds whole sequences only.
+
+    Those are the files of sequences that lie in a changed file too, or have a key that was found in one, and the
+    files of all other sequences in these.
+    """
+    sequences, segments = sidecar.sequences, sidecar.segments
+    paths = sidecar.files.column("path")
+    before = _is_in(paths, (*changes.changed, *changes.gone))
+    read_again = before
+    key_type = one_type(
+        [
+            (sequences.schema.field("seq_id").type, "the index"),
+            (scan.runs.schema.field("seq_id").type, "a new file"),
+        ],
+        column=sidecar.snapshot.options.key,
+    )
+    found = pc.is_in(
+        sequences.column("seq_id").cast(key_type),
+        value_set=scan.runs.column("seq_id").cast(key_type).combine_chunks(),
+    )
+    counts = np.diff(segments.stops)
+    of_segment = np.repeat(np.arange(len(counts)), counts)
+    touched = found.to_numpy().astype(bool)
+    while True:
+        touched[of_segment[read_again[segments.file_id]]] = True
+        wider = read_again.copy()
+        wider[segments.file_id[touched[of_segment]]] = True
+        if np.array_equal(wider, read_again):
+            break
+        read_again = wider
+    return tuple(paths.filter(pa.array(read_again & ~before)).to_pylist())
+
+
+def _is_in(paths: pa.ChunkedArray, some: Iterable[str]) -> npt.NDArray[np.bool_]:
+    found = pc.is_in(paths, value_set=pa.array(list(some), pa.string()))
+    return np.asarray(found.to_numpy(), bool)
+
+
+def _check_types(sidecar: Sidecar, scan: ScanBatch) -> None:
+    """Refuse files whose order column has a type that does not go with that of the others."""
+    one_type(
+        [
+            (sidecar.sequences.schema.field("order_min").type, "the index"),
+            (
+                scan.runs.schema.field("order_min").type,
+                str(scan.files.column("path")[0]) if scan.files.num_rows else "",
+            ),
+        ],
+        column=sidecar.snapshot.options.order or "",
+    )
+
+
+def _numbered_on(before: Sequence[SchemaRecord], scan: ScanBatch) -> list[SchemaRecord]:
+    """Make the schema numbers of a scan go on from those of the snapshot, and return all schemas."""
+    numbers = {schema: i for i, schema in enumerate(before)}
+    mapped = [numbers.setdefault(schema, len(numbers)) for schema in scan.schemas]
+    if mapped:
+        at = scan.files.column_names.index("schema_no")
+        numbered = pa.array(mapped, pa.int32()).take(scan.files.column("schema_no").combine_chunks())
+        scan.files = scan.files.set_column(at, scan.files.field(at), numbered)
+    return list(numbers)
+
+
+def _without(sidecar: Sidecar, paths: Iterable[str]) -> list[Part]:
+    """Return the parts of a snapshot without some files; a part of which no file is left is left out."""
+    parts = []
+    for part, names in zip(sidecar.snapshot.parts, sidecar.paths_of_parts(), strict=True):
+        removed = sorted({*part.removed_files, *np.flatnonzero(_is_in(names, paths)).tolist()})
+        if len(removed) < len(names):
+            parts.append(replace(part, removed_files=tuple(removed)))
+    return parts
