@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -76,6 +77,7 @@ def is_list(data_type: pa.DataType) -> bool:
     )
 
 
+@lru_cache(maxsize=4096)
 def plain_type(data_type: pa.DataType) -> pa.DataType:
     """Return the type without encodings: dictionaries, views, large offsets and extensions taken off."""
     if isinstance(data_type, pa.BaseExtensionType):

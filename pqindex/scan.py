@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -272,6 +273,13 @@ def _twins(record: SchemaRecord) -> set[str]:
 
 def _stats_bounds(meta: FileMetadata, record: SchemaRecord, options: ScanOptions) -> dict[str, Bounds]:
     """Return the bounds of the columns that statistics are kept of."""
+    wanted = _stats_leaves(record, options)
+    return dict(zip(wanted, bounds_of(meta, list(wanted.values())), strict=True))
+
+
+@lru_cache(maxsize=64)
+def _stats_leaves(record: SchemaRecord, options: ScanOptions) -> dict[str, int]:
+    """Return the leaf of each column that statistics are kept of."""
     flat = {}
     twins = _twins(record)
     for i, leaf in enumerate(record.leaves):
@@ -284,14 +292,13 @@ def _stats_bounds(meta: FileMetadata, record: SchemaRecord, options: ScanOptions
         names = [name for name in flat if name not in (options.key, options.order)]
     else:
         names = ()
-    wanted = [
-        name
+    return {
+        name: flat[name]
         for name in dict.fromkeys(names)
         if name in flat
         and name
         and is_bounds_type(plain_type(arrow.field(record.leaves[flat[name]].field).type))
-    ]
-    return dict(zip(wanted, bounds_of(meta, [flat[name] for name in wanted]), strict=True))
+    }
 
 
 # -- the rows of the batch ------------------------------------------------------------------------------------

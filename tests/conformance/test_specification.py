@@ -358,3 +358,59 @@ def test_the_content_digest_by_the_rule_D5(index: pqindex.Index) -> None:
     for name, column in zip(("file_id", "row_group", "row_start", "row_stop"), columns, strict=True):
         digest.add_integers(name, pa.array(column).to_numpy())
     assert digest.hexdigest() == document["content_digest"] == index.content_digest
+
+
+def test_several_parts_are_one_by_the_rules_P5_and_P6(tmp_path: Path) -> None:
+    """Put together in plain Python from the tables on disk, as a reader in another language would."""
+    source = tmp_path / "data"
+    source.mkdir()
+
+    def write(name: str, keys: list[int], key_type: pa.DataType) -> None:
+        table = pa.table({"seq_id": pa.array(keys, key_type), "t": list(range(len(keys)))})
+        pq.write_table(table, source / name, row_group_size=2)
+
+    for name, keys in {"b.parquet": [1, 1, 1, 2], "d.parquet": [3, 4], "e.parquet": [5, 5]}.items():
+        write(name, keys, pa.int32())
+    index = pqindex.build(source)
+    write("a.parquet", [9, 9, 9], pa.int64())
+    write("d.parquet", [6, 6, 6], pa.int32())
+    (source / "e.parquet").unlink()
+    index.refresh()
+    folder = Path(index.path)
+    document = json.loads((folder / "00000002.snapshot.json").read_bytes())
+    assert [part["removed_files"] for part in document["parts"]] == [[1, 2], []]
+
+    paths, places = [], {}
+    for part in document["parts"]:
+
+        def rows(table: str, name: str = part["part"], there: Any = part["tables"]) -> list[dict[str, Any]]:
+            return (
+                pq.read_table(folder / f"parts/{name}-{table}.parquet").to_pylist() if table in there else []
+            )
+
+        files = {r["file_id"]: r["path"] for r in rows("files") if r["file_id"] not in part["removed_files"]}
+        paths += files.values()
+        several: dict[int, list[tuple[Any, ...]]] = {}
+        for r in rows("segments"):
+            several.setdefault(r["sequence_row"], []).append(
+                (files.get(r["file_id"]), r["row_group"], r["row_start"], r["row_stop"])
+            )
+        for number, r in enumerate(rows("sequences")):
+            if r["file_id"] in files:
+                first = (files[r["file_id"]], r["row_group"], r["row_start"])
+                places[first] = (
+                    r["seq_id"],
+                    several.get(number, [(*first, r["row_start"] + r["row_count"])]),
+                )
+    assert sorted(paths, key=str.encode) == index.sql("SELECT path FROM files").column("path").to_pylist()
+    expected = [
+        (seq_id, *segment)
+        for _, (seq_id, segments) in sorted(
+            places.items(), key=lambda item: (item[0][0].encode(), *item[0][1:])
+        )
+        for segment in segments
+    ]
+    columns = "seq_id, file, row_group, row_start, row_stop"
+    found = index.sql(f"SELECT {columns} FROM segments ORDER BY seq_no, segment").to_pylist()
+    assert [tuple(row.values()) for row in found] == expected
+    assert index.sql("SELECT seq_id FROM index").schema.field("seq_id").type == pa.int64()
