@@ -21,7 +21,7 @@ from pqindex.footer.paging import PagePlaces, find_pages
 from pqindex.footer.reading import ChunkPlaces, read_group, unreadable, unreadable_chunks, whole_group
 from pqindex.footer.rowrange import RowRange, join_parts, plan_row_range, row_range_blocks
 from pqindex.footer.schema import Leaf, LogicalType, parse_schema
-from pqindex.footer.statistics import Bounds, bounds, bounds_of, leaf_types
+from pqindex.footer.statistics import Bounds, bounds, bounds_of, bounds_of_files, leaf_types
 from pqindex.footer.synthetic import MAGIC, GroupChunks, Projection, SchemaRecord
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "batches",
     "bounds",
     "bounds_of",
+    "bounds_of_files",
     "chunk_start",
     "coalesce",
     "decode_blocks",

@@ -16,7 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pqindex.footer import Bounds, FileMetadata, SchemaRecord, bounds, leaf_types, parse_footer, read_tail
+from pqindex.footer import (
+    Bounds,
+    FileMetadata,
+    SchemaRecord,
+    bounds,
+    bounds_of,
+    bounds_of_files,
+    leaf_types,
+    parse_footer,
+    read_tail,
+)
 
 UNKNOWN = None
 
@@ -421,3 +431,50 @@ def test_null_counts_of_polars_before_2_1_are_believed_only_when_zero() -> None:
     assert bounds(old, 0).null_count.to_pylist() == [0, None]
     new = with_bounds(pa.int64(), pairs, created_by="Polars (python) version 2.1.0", null_count=[0, 4])
     assert bounds(new, 0).null_count.to_pylist() == [0, 4]
+
+
+# -- several files at once ------------------------------------------------------------------------------------
+
+
+def same_bounds(one: Bounds, other: Bounds) -> bool:
+    return (
+        one.min.equals(other.min)
+        and one.max.equals(other.max)
+        and one.null_count.equals(other.null_count)
+        and one.exact.tolist() == other.exact.tolist()
+    )
+
+
+def test_bounds_of_files_are_those_of_each_file() -> None:
+    files = [
+        metadata(
+            pa.table(
+                {
+                    "i": pa.array([i, None, 3 + i, 4], pa.int32()),
+                    "s": [f"é{i}", "b", None, "dd"],
+                    "f": pa.array([math.nan, 1.5 * i, -0.0, 0.0], pa.float32()),
+                    "b": [True, False, None, True],
+                    "d": pa.array([None if i == 2 else decimal.Decimal(i)] * 4, pa.decimal128(5, 2)),
+                }
+            ),
+            row_group_size=1 + i,
+        )
+        for i in range(4)
+    ]
+    together = bounds_of_files(files, [4, 0, 1, 2, 3])
+    for file, found in zip(files, together, strict=True):
+        assert all(map(same_bounds, found, bounds_of(file, [4, 0, 1, 2, 3])))
+    assert bounds_of_files([], [0]) == []
+
+
+def test_a_file_that_lies_makes_only_its_own_bounds_unknown() -> None:
+    """One decimal of too many digits: what the other files say does not hang on which files are looked at with it."""
+    kind = pa.decimal128(3, 0)
+    good = with_bounds(kind, [(b"\0\x05", b"\0\x07")])
+    lying = with_bounds(kind, [(b"\x7f\xff", b"\x7f\xff")])
+    together = bounds_of_files([good, lying, good], [0])
+    assert [found[0].min.to_pylist() for found in together] == [
+        [decimal.Decimal(5)],
+        [None],
+        [decimal.Decimal(5)],
+    ]
