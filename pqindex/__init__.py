@@ -51,6 +51,7 @@ from pqindex.errors import (
 
 if TYPE_CHECKING:
     from pqindex.api import Index, Manifest, Selection, build, load_manifest, open
+    from pqindex.doctor import LayoutReport
     from pqindex.reader import Reader
     from pqindex.refresh import Changes
     from pqindex.statistics import ColumnStatistics
@@ -71,6 +72,7 @@ __all__ = [
     "FragmentedSequenceError",
     "Index",
     "IntegrityError",
+    "LayoutReport",
     "LossyCastError",
     "Manifest",
     "MissingDependencyError",
@@ -109,6 +111,7 @@ _LAZY = {
     "Changes": "pqindex.refresh",
     "ColumnStatistics": "pqindex.statistics",
     "Index": "pqindex.api",
+    "LayoutReport": "pqindex.doctor",
     "Manifest": "pqindex.api",
     "Reader": "pqindex.reader",
     "Selection": "pqindex.api",

@@ -15,11 +15,20 @@ import pyarrow as pa
 from pqindex import manifest as manifests
 from pqindex import storage
 from pqindex.build import Progress, build_index, is_count
+from pqindex.doctor import LayoutReport, examine, facts_of_footers, facts_of_index, glance
 from pqindex.documents import BuildOptions
 from pqindex.errors import FIRST_PLACES, NotFoundError, PqindexError, SourceChangedError, UsageError
 from pqindex.manifest import LoadedManifest, Problem, VerifyReport
 from pqindex.places import Places, SourceFiles
-from pqindex.query import Asked, Database, Parameters, chunk_source, snapshots_relation, source_files
+from pqindex.query import (
+    Asked,
+    Database,
+    Parameters,
+    all_places,
+    chunk_source,
+    snapshots_relation,
+    source_files,
+)
 from pqindex.reader import Reader
 from pqindex.readplan import ChunkSource, PqindexStalenessWarning, ReadPlan, resolve
 from pqindex.refresh import Changes, find_changes, list_again, refresh_index
@@ -340,6 +349,43 @@ class Index:
         files = source_files(self._sidecar, self._root, np.arange(self._sidecar.files.num_rows))
         return manifests.verify_files(files)
 
+    def doctor(self, columns: Sequence[str] | None = None) -> LayoutReport:
+        """Return what the layout of the source costs those who read its sequences, and what to change.
+
+        From the index alone: no source file is opened. Cost: the tables of the index.
+
+        Parameters
+        ----------
+        columns
+            Top-level columns that would be read; None for all, of which those that cannot be read are left out.
+
+        Raises
+        ------
+        ColumnMissingError, ColumnTypeError, BadFileError, UnsupportedFileError
+            If a column that was named cannot be read.
+        """
+        places, files = all_places(self._sidecar, self._root)
+        return self._examine(places, files, columns, self.path)
+
+    def layout(self) -> str:
+        """Return the layout in a few words, as ``"one sequence per row group, reads cost 1.0x their bytes"``.
+
+        Cost: some columns of two tables of the index. `doctor` says more.
+        """
+        return glance(self._sidecar)
+
+    def _examine(
+        self, places: Places, files: SourceFiles, columns: Sequence[str] | None, target: str
+    ) -> LayoutReport:
+        return examine(
+            places,
+            files,
+            self._chunk_source(files),
+            lambda plan: facts_of_index(self._sidecar, plan),
+            columns=columns,
+            target=target,
+        )
+
     def check_target(self, path: storage.PathLike) -> None:
         """Refuse a file to write that is one of the index or of its source; nothing here ever writes onto data.
 
@@ -633,6 +679,10 @@ class Selection:
             return self
         return index.select(*self._question)
 
+    def doctor(self, columns: Sequence[str] | None = None) -> LayoutReport:
+        """Return what the layout costs those who read these sequences; see `Index.doctor`."""
+        return self._index._examine(self._places, self._files, columns, self._index.path)
+
     def read_plan(self, columns: Sequence[str] | None = None, *, staleness: str = "error") -> ReadPlan:
         """Resolve the sequences and some columns to byte places; see `pqindex.readplan.resolve`."""
         return resolve(
@@ -778,6 +828,27 @@ class Manifest:
         """
         return manifests.verify_files(self._loaded.files, self._read_all if deep else None)
 
+    def doctor(self, columns: Sequence[str] | None = None) -> LayoutReport:
+        """Return what the layout costs those who read these sequences; see `Index.doctor`.
+
+        Where the index that was asked is still there, it knows the chunks, and no source file is opened; else the
+        footers of the source files are read, and page places are not known.
+
+        Raises
+        ------
+        SourceChangedError
+            If there is no index, and a source file is not the one that was pinned.
+        """
+        sidecar, files = sidecar_of_manifest(self._loaded), self._loaded.files
+        return examine(
+            self._loaded.places,
+            files,
+            None if sidecar is None else chunk_source(sidecar, files),
+            lambda plan: facts_of_footers(files, plan) if sidecar is None else facts_of_index(sidecar, plan),
+            columns=columns,
+            target=self.path,
+        )
+
     def read_plan(self, columns: Sequence[str] | None = None, *, staleness: str = "error") -> ReadPlan:
         """Resolve the sequences and some columns to byte places.
 
@@ -817,6 +888,15 @@ class Manifest:
 
 def chunk_source_of_manifest(loaded: LoadedManifest) -> ChunkSource | None:
     """Return what the index of a manifest knows, None where it is gone or is another one by now."""
+    sidecar = sidecar_of_manifest(loaded)
+    try:
+        return None if sidecar is None else chunk_source(sidecar, loaded.files)
+    except PqindexError:
+        return None
+
+
+def sidecar_of_manifest(loaded: LoadedManifest) -> Sidecar | None:
+    """Return the index of a manifest, None where it is gone or is another one by now."""
     hint, number = loaded.notes.get("index"), loaded.notes.get("snapshot")
     if not isinstance(hint, str) or not isinstance(number, int):
         return None
@@ -824,7 +904,7 @@ def chunk_source_of_manifest(loaded: LoadedManifest) -> ChunkSource | None:
     try:
         sidecar = open_sidecar(path, number)
         same = sidecar.snapshot.content_digest == loaded.header.content_digest
-        return chunk_source(sidecar, loaded.files) if same else None
+        return sidecar if same else None
     except PqindexError:
         return None
 

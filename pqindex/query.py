@@ -13,9 +13,16 @@ import pyarrow.compute as pc
 
 from pqindex.digest import table_digest
 from pqindex.footer import chunk_start
-from pqindex.places import Places, SourceFiles, expand_ranges, narrowest
-from pqindex.readplan import PAGE_FACTS, ChunkSource, KnownPages, blocks_of_groups, stops_of_groups
-from pqindex.sidecar import Sidecar, open_sidecar, snapshot_numbers
+from pqindex.places import Places, SourceFiles, empty_columns, expand_ranges, narrowest
+from pqindex.readplan import (
+    PAGE_FACTS,
+    ChunkSource,
+    KnownPages,
+    ReadPlan,
+    blocks_of_groups,
+    stops_of_groups,
+)
+from pqindex.sidecar import Sidecar, open_sidecar, segment_arrays, snapshot_numbers
 from pqindex.sql import RANK_COLUMN, CheckedQuery, LockedDatabase, attached_tables, check_query, run_selection
 
 RELATIONS = ("index", "files", "row_groups", "segments", "snapshots")
@@ -190,6 +197,26 @@ def _places(sidecar: Sidecar, root: str, answer: pa.Table) -> tuple[Places, Sour
     return places, source_files(sidecar, root, file_ids)
 
 
+def all_places(sidecar: Sidecar, root: str) -> tuple[Places, SourceFiles]:
+    """Return where the rows of every sequence lie, in the canonical order, without asking in SQL."""
+    names = ("seq_id", "row_count", "n_segments")
+    sequences = sidecar.some_columns("sequences", names)
+    totals = sidecar.snapshot.totals
+    is_simple = totals["n_segments"] == totals["n_sequences"]
+    segments = segment_arrays(sequences, None) if is_simple else sidecar.segments
+    places = Places(
+        seq_ids=sequences.column("seq_id").combine_chunks(),
+        row_counts=sequences.column("row_count").to_numpy(),
+        segment_stops=segments.stops,
+        file_no=segments.file_id,
+        row_group=segments.row_group,
+        row_start=segments.row_start,
+        row_stop=segments.row_stop,
+        extra=empty_columns(sequences.num_rows),
+    )
+    return places, source_files(sidecar, root, np.arange(sidecar.files.num_rows))
+
+
 def source_files(sidecar: Sidecar, root: str, file_ids: Sequence[int] | np.ndarray[Any, Any]) -> SourceFiles:
     """Return some source files of an index as a manifest and a read plan need them."""
     table = sidecar.files.take(pa.array(file_ids, pa.int64()))
@@ -262,6 +289,41 @@ def chunk_source(sidecar: Sidecar, files: SourceFiles) -> ChunkSource:
         facts=facts,
         pages=pages,
     )
+
+
+def chunk_fact(sidecar: Sidecar, plan: ReadPlan, name: str) -> Any:
+    """Return a fact of the footers of each chunk of a read plan, in the plan's order; shape (n_chunks,).
+
+    Parameters
+    ----------
+    sidecar, plan
+        The index, and a plan of some of its sequences.
+    name : str
+        A column of the table `chunks`.
+    """
+    lists = sidecar.chunks([name]).column(name)
+    leaves = [plan.leaves_of(number) for number in range(len(plan.schemas))]
+    schemas = plan.schema_of_file[plan.group_file]
+    whole = lists.chunk(0) if lists.num_chunks == 1 else lists.combine_chunks()
+    return _of_leaves(whole, _rows_of_groups(sidecar, plan), schemas, leaves)
+
+
+def row_offsets(sidecar: Sidecar, plan: ReadPlan) -> Any:
+    """Return how many rows of its file stand before each row group of a read plan; shape (n_groups,), int64."""
+    return (
+        sidecar.some_columns("row_groups", ["row_offset"])
+        .column("row_offset")
+        .to_numpy()[_rows_of_groups(sidecar, plan)]
+    )
+
+
+def _rows_of_groups(sidecar: Sidecar, plan: ReadPlan) -> Any:
+    """Return which rows of the tables `row_groups` and `chunks` a plan's row groups are."""
+    paths = sidecar.files.column("path").combine_chunks()
+    file_ids = pc.index_in(plan.paths, value_set=paths).to_numpy(zero_copy_only=False)
+    counts = sidecar.files.column("n_row_groups").to_numpy().astype(np.int64)
+    base = np.cumsum(counts) - counts
+    return base[file_ids[plan.group_file]] + plan.group_row_group
 
 
 def _of_leaves(lists: pa.Array, rows: Any, schema_of_row: Any, leaves: Sequence[Any]) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -179,6 +180,10 @@ class ReadPlan:
     def fields_of(self, schema_no: int) -> list[int]:
         """Return the top-level fields of a file's schema that the projection takes, ascending."""
         return projected_fields(self.schemas[schema_no], self.schema.names)
+
+    def leaves_of(self, schema_no: int) -> Int64Array:
+        """Return the leaves of a file's schema that the projection takes, ascending."""
+        return _projected_leaves(self.schemas[schema_no], self.schema.names)
 
 
 def projected_fields(record: SchemaRecord, columns: Sequence[str]) -> list[int]:
@@ -426,14 +431,16 @@ def _projected_schema(
     """Return the asked columns, each with the type that holds its values of all files."""
     names = list(dict.fromkeys(name for record in records for name in record.field_names))
     wanted = names if columns is None else list(columns)
-    twice = sorted({name for name in wanted if wanted.count(name) > 1})
+    twice = sorted(name for name, count in Counter(wanted).items() if count > 1)
     if twice:
         raise UsageError(f"column named twice: {twice[0]!r}", hint="name each column once")
     if columns is not None and not wanted:
         raise UsageError("no column is asked for", hint="name at least one column")
     fields = []
+    counts = [Counter(record.field_names) for record in records]
+    arrow_types: dict[int, dict[str, pa.DataType]] = {}
     for name in wanted:
-        holders = [i for i, record in enumerate(records) if name in record.field_names]
+        holders = [i for i, own in enumerate(counts) if name in own]
         if not holders:
             near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
             said = (
@@ -448,13 +455,15 @@ def _projected_schema(
                 expected=name,
             )
         for i in holders:
-            if records[i].field_names.count(name) > 1:
+            if counts[i][name] > 1:
                 raise ColumnMissingError(
                     f"column {name!r} is there more than once: {_file_with(i, schema_of_file, files)}",
                     hint="write the file with each column named once",
                     column=name,
                 )
-        types = [records[i].to_arrow().field(records[i].field_names.index(name)).type for i in holders]
+            if i not in arrow_types:
+                arrow_types[i] = dict(zip(records[i].field_names, records[i].to_arrow().types, strict=True))
+        types = [arrow_types[i][name] for i in holders]
         data_type = unify_types(types)
         if data_type is None:
             other = next(i for i, t in zip(holders, types, strict=True) if unify_types([types[0], t]) is None)

@@ -117,6 +117,14 @@ class Sidecar:
                 found.append(table if self._is_plain else self._own_segments(number, table))
         return segment_arrays(self.sequences, pa.concat_tables(found) if found else None)
 
+    def some_columns(self, table: str, columns: Sequence[str]) -> pa.Table:
+        """Return `row_groups` or `sequences` with their places and the columns asked for.
+
+        Cheaper than the whole table, of which statistics are the most.
+        """
+        order = ["file_id", "row_group", *(["row_start"] if table == "sequences" else [])]
+        return self._in_order(table, [*order, *columns])
+
     def chunks(self, columns: Sequence[str]) -> pa.Table:
         """Return the table `chunks` with `file_id`, `row_group` and the columns asked for."""
         return self._in_order("chunks", ["file_id", "row_group", *columns])

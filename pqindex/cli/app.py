@@ -16,6 +16,7 @@ from pqindex import __version__
 from pqindex.cli.build import build
 from pqindex.cli.cache import cache
 from pqindex.cli.demo import demo
+from pqindex.cli.doctor import doctor
 from pqindex.cli.info import info, show
 from pqindex.cli.options import Session
 from pqindex.cli.output import print_error, print_note, print_text
@@ -44,7 +45,7 @@ def commands(context: click.Context, debug: bool) -> None:
         print_text(context.get_help())
 
 
-for verb in (build, refresh, info, query, pin, show, verify, snapshots, compact, cache, demo):
+for verb in (build, refresh, doctor, info, query, pin, show, verify, snapshots, compact, cache, demo):
     commands.add_command(verb)
 
 

@@ -146,6 +146,7 @@ def print_built(index: pqindex.Index, *, elapsed_s: float, as_json: bool) -> int
         print_text(f"note: {one_line(note)}")
     for file in skipped:
         print_text(one_line(f"skipped: {file['path']}: {file['reason']}: {file['message']}"))
+    print_text(f"layout: {index.layout()}; see pqindex doctor {shlex.quote(path)}")
     print_text(f'next: pqindex query {shlex.quote(path)} "{FIRST_QUERY}"')
     return 1 if skipped else 0
 

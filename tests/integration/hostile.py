@@ -37,9 +37,10 @@ def keys_of(path: Path) -> list[str]:
 
 
 def attempt(folder: Path, key: str) -> str:
-    """Build with a key, joining nothing; then read every sequence in full."""
+    """Build with a key, joining nothing; ask for the layout; then read every sequence in full."""
     try:
         index = pqindex.build(folder, key=key, index=folder.parent / "i.pqindex", skip_null_keys=True)
+        index.doctor()
         selection = index.select()
         with pqindex.Reader(selection) as reader:
             for i in range(min(len(reader), 200)):
