@@ -16,8 +16,10 @@ from pqindex import manifest as manifests
 from pqindex import storage
 from pqindex.build import Progress, build_index, is_count
 from pqindex.doctor import LayoutReport, examine, facts_of_footers, facts_of_index, glance
-from pqindex.documents import BuildOptions
+from pqindex.documents import DEFAULT_KEY, BuildOptions
 from pqindex.errors import FIRST_PLACES, NotFoundError, PqindexError, SourceChangedError, UsageError
+from pqindex.listing import PassedOver
+from pqindex.listing import list_again as walk_again
 from pqindex.manifest import LoadedManifest, Problem, VerifyReport
 from pqindex.places import Places, SourceFiles
 from pqindex.query import (
@@ -41,7 +43,7 @@ OPEN_STALENESS = ("warn", "error", "refresh", "ignore")
 
 def build(
     source: storage.PathLike | Sequence[storage.PathLike],
-    key: str = "seq_id",
+    key: str | None = None,
     order: str | None = None,
     *,
     index: storage.PathLike | None = None,
@@ -54,7 +56,11 @@ def build(
     on_bad_file: str = "error",
     statistics: Sequence[str] | None = None,
     pages: str = "auto",
+    partition_types: Mapping[str, str] | None = None,
     files: Sequence[storage.PathLike] | None = None,
+    table_format: str | None = None,
+    table_version: int | None = None,
+    ignore_lake: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Index:
@@ -67,15 +73,17 @@ def build(
     Parameters
     ----------
     source : path or list of paths
-        A folder, one file, a glob pattern, or a list of files.
-    key : str
-        The column that names a sequence: integers, strings, binaries, dates or timestamps.
+        A folder, one file, a glob pattern, or a list of files; with `table_format`, the folder of a table.
+    key : str, optional
+        The column that names a sequence: integers, strings, binaries, dates or timestamps; ``"seq_id"`` by default. It
+        may be a Hive partition that is no column of the files: all rows of a file then have its value.
     order : str, optional
         The column that must strictly increase inside a sequence.
     index : path, optional
         Where the index lies; beside the source by default (``data/`` gives ``data.pqindex/``).
-    unit : {"key"}
-        What one sequence is: all rows of one key.
+    unit : {"key", "row", "row_group", "file"}
+        What one sequence is: all rows of one key; or each row, row group or file, whose ``seq_id`` is then text made of
+        the path and the numbers, ``PATH#GROUP:ROW``, ``PATH#GROUP`` or ``PATH``. An index of rows has one row a row.
     check : {"keys", "footer"}
         ``"keys"`` proves the order column's order by reading it; ``"footer"`` takes exact footer bounds for it.
     layout : {"any", "one-per-row-group"}
@@ -94,8 +102,16 @@ def build(
     pages : {"auto", "never", "always"}
         Of which row groups the places of the pages are recorded, so that a part of them can be read: by default of
         those that are not one whole sequence.
+    partition_types : dict of str to str, optional
+        Types of Hive partition values, by name: ``{"year": "int64"}``. All others stay the text that they are.
     files : list of paths, optional
         Exactly these files below the folder `source`.
+    table_format : {"delta", "iceberg"}, optional
+        Take the files of such a table that are live, and the partition values of its log. Needs the extra of that name.
+    table_version : int, optional
+        Version of a Delta table, or snapshot id of an Iceberg table; the newest by default.
+    ignore_lake : bool
+        Take every file that lies in the folder of a table format, live or not; else such a folder is an error.
     workers : int, optional
         Number of processes.
     progress : callable, optional
@@ -109,20 +125,24 @@ def build(
     ------
     SourceError
         If the data is not what was asked for: NullKeyError, FragmentedSequenceError, NotIncreasingError,
-        MixedRowGroupError, BadFileError, ColumnMissingError, ColumnTypeError, EmptySourceError.
+        MixedRowGroupError, BadFileError, ColumnMissingError, ColumnTypeError, EmptySourceError, TableFormatError.
     NotFoundError
         If the source is not there.
     ConflictError
         If another writer committed at the same time.
+    MissingDependencyError
+        If the library of the table format is not installed.
     """
     for name, value in {"key": key, "order": order}.items():
-        if not isinstance(value, str) and (name == "key" or value is not None):
+        if not isinstance(value, str) and value is not None:
             raise UsageError(f"{name}: expected the name of a column, found {value!r}")
     if isinstance(statistics, str):
         raise UsageError(f"statistics: expected a list of names, found the text {statistics!r}")
+    if partition_types is not None and not isinstance(partition_types, Mapping):
+        raise UsageError(f"partition_types: expected names and types, found {partition_types!r}")
     options = BuildOptions(
         unit=unit,
-        key=key,
+        key=DEFAULT_KEY if key is None and unit == "key" else key,
         order=order,
         check=check,
         layout=layout,
@@ -132,8 +152,21 @@ def build(
         on_bad_file=on_bad_file,
         statistics=None if statistics is None else tuple(statistics),
         pages=pages,
+        partition_types=dict(partition_types or {}),
     )
-    return Index(build_index(source, options, index=index, files=files, workers=workers, progress=progress))
+    return Index(
+        build_index(
+            source,
+            options,
+            index=index,
+            files=files,
+            table_format=table_format,
+            table_version=table_version,
+            ignore_lake=ignore_lake,
+            workers=workers,
+            progress=progress,
+        )
+    )
 
 
 def open(  # noqa: A001  # read as pqindex.open
@@ -272,6 +305,12 @@ class Index:
         return {
             "path": self.path,
             "root": self.root,
+            "source": {
+                "kind": snapshot.kind,
+                "table": None if snapshot.table is None else dict(snapshot.table),
+                "ignore_lake": snapshot.ignore_lake,
+                "passed_over": dict(snapshot.passed_over),
+            },
             "snapshot": snapshot.number,
             "created_at": snapshot.created_at,
             "writer": snapshot.writer,
@@ -282,6 +321,24 @@ class Index:
             "content_digest": snapshot.content_digest,
             **self.report,
         }
+
+    def passed_over(self) -> list[dict[str, str]]:
+        """Return the names below the root that are no source files, and the rule of each, as they are now.
+
+        Cost: the walk of a build. A folder that is passed over is one name. Of files that were named one by one, and of
+        a table, there are none.
+
+        Returns
+        -------
+        list of dict
+            With ``path``, relative to the root, and ``rule``; in the order of the paths.
+        """
+        snapshot = self._sidecar.snapshot
+        if snapshot.kind != "folder" and not snapshot.kind.startswith("glob "):
+            return []
+        found: list[PassedOver] = []
+        walk_again(self.root, snapshot.kind, (), ignore_lake=snapshot.ignore_lake, passed_over=found)
+        return [{"path": name.path, "rule": name.rule} for name in sorted(found, key=lambda name: name.path)]
 
     def sql(
         self,

@@ -27,6 +27,7 @@ from pqindex.format import PROVED, SEGMENTS, sequences_schema
 from pqindex.keyruns import Place
 from pqindex.places import expand_ranges
 from pqindex.scan import ScanBatch
+from pqindex.units import KEY, unit_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ def assemble(scan: ScanBatch, options: BuildOptions) -> tuple[pa.Table, pa.Table
     """Return the tables `sequences` and `segments`.
 
     Runs of one key that touch are one piece; a key with several pieces is an error, or is joined in the order of
-    the order column.
+    the order column. Where the unit is no key, each run, or all runs of a file, are a sequence.
     """
     if scan.null_runs and not options.skip_null_keys:
         raise _at(
@@ -62,15 +63,15 @@ def assemble(scan: ScanBatch, options: BuildOptions) -> tuple[pa.Table, pa.Table
         raise _not_increasing(scan.order_faults, options)
     runs, group_n_rows, row_offset = _run_arrays(scan)
     paths = scan.files.column("path")
-    piece_starts = _pieces(runs, row_offset)
+    piece_starts = _pieces(runs, row_offset) if options.unit == KEY else _units(runs, options.unit)
     touching = np.ones(len(runs.file_id), bool)
     touching[piece_starts] = False
     _check_order_between(runs, np.flatnonzero(touching), paths, options)
 
     run_order, stops = _sequences_of_pieces(runs, piece_starts, paths, options)
     first, last = run_order[stops[:-1]], run_order[stops[1:] - 1]
-    by_place = np.lexsort((runs.row_start[first], runs.row_group[first], runs.file_id[first]))
-    if not np.array_equal(by_place, np.arange(len(by_place))):
+    if options.join:  # else the pieces are sequences, in the order of their places
+        by_place = np.lexsort((runs.row_start[first], runs.row_group[first], runs.file_id[first]))
         counts = np.diff(stops)[by_place]
         run_order = run_order[expand_ranges(stops[:-1][by_place], stops[1:][by_place])]
         stops = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -78,7 +79,7 @@ def assemble(scan: ScanBatch, options: BuildOptions) -> tuple[pa.Table, pa.Table
     if options.layout == "one-per-row-group":
         _check_layout(runs, run_order, stops, group_n_rows, paths)
     return (
-        _sequences_table(scan, runs, run_order, stops, group_n_rows, first, last),
+        _sequences_table(scan, runs, run_order, stops, group_n_rows, first, last, options.unit),
         _segments_table(runs, run_order, stops),
     )
 
@@ -119,6 +120,14 @@ def _pieces(runs: _Runs, row_offset: npt.NDArray[np.int64]) -> npt.NDArray[np.in
     return np.concatenate([[0], np.flatnonzero(~goes_on) + 1]).astype(np.int64)
 
 
+def _units(runs: _Runs, unit: str) -> npt.NDArray[np.int64]:
+    """Return the numbers of the runs that start a unit: each row or row group, or the first of each file."""
+    n = len(runs.file_id)
+    if unit != "file" or n == 0:
+        return np.arange(n, dtype=np.int64)
+    return np.concatenate([[0], np.flatnonzero(np.diff(runs.file_id)) + 1]).astype(np.int64)
+
+
 def _sequences_of_pieces(
     runs: _Runs, piece_starts: npt.NDArray[np.int64], paths: pa.ChunkedArray, options: BuildOptions
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -128,6 +137,8 @@ def _sequences_of_pieces(
     """
     n_runs = len(runs.file_id)
     piece_stops = np.append(piece_starts[1:], n_runs).astype(np.int64)
+    if options.unit != KEY:
+        return np.arange(n_runs), np.append(piece_starts, n_runs).astype(np.int64)
     codes = (
         runs.seq_id.take(pa.array(piece_starts)).dictionary_encode().indices.to_numpy(zero_copy_only=False)
     )
@@ -300,6 +311,7 @@ def _sequences_table(
     group_n_rows: npt.NDArray[np.int64],
     first: npt.NDArray[np.int64],
     last: npt.NDArray[np.int64],
+    unit: str,
 ) -> pa.Table:
     n_segments = np.diff(stops)
     row_counts = np.concatenate([[0], np.cumsum((runs.row_stop - runs.row_start)[run_order])])
@@ -310,8 +322,13 @@ def _sequences_table(
         [pa.array(np.ones(len(first), bool)), pa.array(proved_order), pa.array(np.zeros(len(first), bool))],
         fields=list(PROVED),
     )
+    if unit == KEY:
+        seq_ids = runs.seq_id.take(pa.array(first))
+    else:
+        paths = _one_array(scan.files.column("path"))
+        seq_ids = unit_ids(unit, paths, runs.file_id[first], runs.row_group[first], runs.row_start[first])
     columns = {
-        "seq_id": runs.seq_id.take(pa.array(first)),
+        "seq_id": seq_ids,
         "file_id": runs.file_id[first],
         "row_group": runs.row_group[first],
         "row_start": runs.row_start[first],

@@ -28,6 +28,14 @@ from pqindex.errors import (
     UsageError,
 )
 from pqindex.footer import SchemaRecord
+from pqindex.lakes import list_files
+from pqindex.partitions import (
+    INDEX_COLUMNS,
+    check_types_are_used,
+    comparison_notes,
+    partition_columns,
+    validate_types,
+)
 from pqindex.scan import DEFAULT_STATS_COLUMNS, ScanBatch, ScanOptions, Skipped, one_type
 from pqindex.sidecar import (
     Sidecar,
@@ -38,6 +46,7 @@ from pqindex.sidecar import (
     write_part,
     writing,
 )
+from pqindex.units import KEY, UNITS
 from pqindex.workers import n_cores, scanned
 
 MAX_BATCH_FILES = 256
@@ -66,6 +75,9 @@ def build_index(
     *,
     index: storage.PathLike | None = None,
     files: Sequence[storage.PathLike] | None = None,
+    table_format: str | None = None,
+    table_version: int | None = None,
+    ignore_lake: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Sidecar:
@@ -84,6 +96,8 @@ def build_index(
         Where the index lies; beside the source by default.
     files
         Exactly these files below the folder `source`.
+    table_format, table_version, ignore_lake
+        What of a table to take; see `lakes.list_files`.
     workers
         Number of processes; by default this one alone, joined by one a core where the source is large.
     progress
@@ -99,14 +113,18 @@ def build_index(
         If another writer committed at the same time, or the place of the index holds something else.
     """
     _validate_options(options)
-    listing = storage.list_source(source, files)
-    path = os.path.abspath(index) if index is not None else default_index_path(source, listing.root)
+    listing = list_files(
+        source, files, table_format=table_format, table_version=table_version, ignore_lake=ignore_lake
+    )
+    named = listing.root if listing.table is not None else source
+    path = os.path.abspath(index) if index is not None else default_index_path(named, listing.root)
     parent = _newest(path)
     if parent is not None:
         _check_same_source(parent.snapshot, listing, path)
 
-    scan = scan_source(listing.root, listing.paths, options, workers=workers, progress=progress)
+    scan = scan_source(listing, listing.paths, options, workers=workers, progress=progress)
     _check_statistics(options, scan)
+    check_types_are_used(scan.files, options.partition_types)
     raise_bad_files(scan.skipped, options, n_files=len(listing.paths))
     if progress is not None:
         progress(len(listing.paths), len(listing.paths), "assemble")
@@ -161,6 +179,9 @@ def new_snapshot(
         writer=f"pqindex {version('pqindex')}",
         root=os.path.relpath(listing.root, path).replace(os.sep, "/"),
         kind=listing.kind,
+        ignore_lake=listing.ignore_lake,
+        table=listing.table,
+        passed_over=listing.skipped,
         options=options,
         schemas=tuple(schemas),
         parts=tuple(parts),
@@ -221,7 +242,7 @@ def check_unchanged(root: str, files: pa.Table) -> None:
 
 def _validate_options(options: BuildOptions) -> None:
     choices = {
-        "unit": ("key",),
+        "unit": UNITS,
         "check": ("footer", "keys"),
         "layout": ("any", "one-per-row-group"),
         "on_bad_file": ("error", "skip"),
@@ -231,13 +252,36 @@ def _validate_options(options: BuildOptions) -> None:
         found = getattr(options, name)
         if found not in allowed:
             raise UsageError(f"{name}: expected one of {', '.join(allowed)}, found {found!r}")
+    validate_types(options.partition_types)
+    _validate_unit(options)
     if options.join and options.order is None:
         raise UsageError(
             "rows from several places can only be joined in the order of a column",
             hint="name it with --order / order=",
         )
-    if options.order == options.key:
+    if options.order is not None and options.order == options.key:
         raise UsageError(f"the key and the order are the same column: {options.key!r}")
+
+
+def _validate_unit(options: BuildOptions) -> None:
+    """Refuse what only sequences that a column names have."""
+    if options.unit == KEY:
+        if options.key is None:
+            raise UsageError("unit 'key' needs the name of a column", hint="name it with --key / key=")
+        return
+    given = {
+        "--key": options.key is not None,
+        "--join": options.join,
+        "--skip-null-keys": options.skip_null_keys,
+        "--layout one-per-row-group": options.layout != "any",
+    }
+    for name, is_given in given.items():
+        if is_given:
+            raise UsageError(
+                f"{name} is about sequences that a column names, and with --unit {options.unit} each "
+                f"{options.unit.replace('_', ' ')} is one",
+                hint=f"leave out {name} or --unit",
+            )
 
 
 def _newest(path: str) -> Sidecar | None:
@@ -272,33 +316,48 @@ def _check_same_source(parent: Snapshot, listing: storage.Listing, path: str) ->
 
 
 def _says_the_same(old: Snapshot, new: Snapshot) -> bool:
-    names = ("root", "kind", "options", "schemas", "parts", "skipped", "notes", "content_digest")
+    names = (
+        "root",
+        "kind",
+        "ignore_lake",
+        "table",
+        "passed_over",
+        "options",
+        "schemas",
+        "parts",
+        "skipped",
+        "notes",
+        "content_digest",
+    )
     return all(getattr(old, name) == getattr(new, name) for name in names)
 
 
 # -- the map over batches of files ----------------------------------------------------------------------------
 
 
-def _scan_options(options: BuildOptions) -> ScanOptions:
+def _scan_options(options: BuildOptions, listing: storage.Listing) -> ScanOptions:
     return ScanOptions(
         key=options.key,
+        unit=options.unit,
         order=options.order,
         check_order=options.order is not None and (options.check == "keys" or options.join),
         trust_statistics=options.trust_statistics,
         statistics=options.statistics,
         pages=options.pages,
+        partition_types=options.partition_types,
+        partitions=listing.partitions,
     )
 
 
 def scan_source(
-    root: str,
+    listing: storage.Listing,
     paths: Sequence[str],
     options: BuildOptions,
     *,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> ScanBatch:
-    """Scan some files of a source, in their order, and return what they hold as one batch."""
+    """Scan some files of a listing, in their order, and return what they hold as one batch."""
     if workers is not None and not is_count(workers):
         raise UsageError(f"workers: expected an integer >= 1, found {workers!r}")
     n_files = len(paths)
@@ -307,7 +366,8 @@ def scan_source(
     batches = [paths[i : i + size] for i in range(0, n_files, size)] or [[]]
     results: list[ScanBatch] = []
     done = 0
-    for result in scanned(root, batches, _scan_options(options), n_processes, probe=workers is None):
+    asked = _scan_options(options, listing)
+    for result in scanned(listing.root, batches, asked, n_processes, probe=workers is None):
         results.append(result)
         done += result.n_files
         if progress is not None:
@@ -323,7 +383,7 @@ def is_count(value: object) -> bool:
 def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:
     """Return the batches as one, files and schemas counted through, each column of one type."""
     key_type = one_type(
-        ((b.runs.schema.field("seq_id").type, _first(b)) for b in batches), column=options.key
+        ((b.runs.schema.field("seq_id").type, _first(b)) for b in batches), column=options.key or ""
     )
     order_type = one_type(
         ((b.runs.schema.field("order_min").type, _first(b)) for b in batches), column=options.order or ""
@@ -364,6 +424,7 @@ def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:
         skipped=[skipped for batch in batches for skipped in batch.skipped],
         notes=notes,
         n_key_reads=sum(batch.n_key_reads for batch in batches),
+        comparisons=[comparison for batch in batches for comparison in batch.comparisons],
     )
 
 
@@ -456,7 +517,7 @@ def _check_statistics(options: BuildOptions, scan: ScanBatch) -> None:
 
 def scan_notes(scan: ScanBatch) -> list[str]:
     """Return what a scan has to say about its files, for people."""
-    notes = list(scan.notes)
+    notes = [*scan.notes, *comparison_notes(scan.comparisons)]
     if scan.n_key_reads:
         notes.append(
             f"the key column of {scan.n_key_reads} of {scan.row_groups.num_rows} row groups was read, since their "
@@ -468,7 +529,10 @@ def scan_notes(scan: ScanBatch) -> list[str]:
 def _notes(sidecar: Sidecar, listing: storage.Listing) -> list[str]:
     """Return what there is to say about a source as a whole, for people."""
     options, sequences = sidecar.snapshot.options, sidecar.sequences
-    notes = []
+    notes = list(_partition_notes(sidecar))
+    empty = int(pc.sum(pc.equal(sidecar.row_groups.column("n_rows"), 0)).as_py() or 0)
+    if options.unit != KEY and empty:
+        notes.append(f"{empty} row groups without rows are no sequences")
     if options.order is not None and options.check == "footer":
         notes.append(f"that {options.order!r} increases inside row groups was not proved (check: footer)")
     n_null_rows = _sum(sidecar.files, "n_rows") - _sum(sequences, "row_count")
@@ -490,6 +554,23 @@ def _notes(sidecar: Sidecar, listing: storage.Listing) -> list[str]:
             f"the index has {len(sidecar.snapshot.parts)} parts: pqindex compact makes one of them, which opens faster"
         )
     return notes
+
+
+def _partition_notes(sidecar: Sidecar) -> tuple[str, ...]:
+    """Return which partition values are no columns of `index`.
+
+    Raises
+    ------
+    ColumnTypeError
+        If a value does not parse as the type that was asked for.
+    """
+    columns = partition_columns(
+        sidecar.files,
+        sidecar.snapshot.options.partition_types,
+        own={*sidecar.sequences.column_names, *INDEX_COLUMNS},
+        in_files={name for schema in sidecar.snapshot.schemas for name in schema.field_names},
+    )
+    return columns.notes
 
 
 def _statistics_notes(sidecar: Sidecar) -> list[str]:

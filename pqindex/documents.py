@@ -21,6 +21,10 @@ from pqindex.digest import canonical_json, sha256_hex
 from pqindex.errors import DocumentInvalidError, UnsupportedFeatureError, UnsupportedVersionError
 from pqindex.footer import SchemaRecord
 from pqindex.format import FORMAT_NAME, FORMAT_VERSION, OPTIONAL_TABLES, READER_FEATURES, TABLES, table_path
+from pqindex.partitions import TYPES
+from pqindex.units import KEY, UNITS
+
+DEFAULT_KEY = "seq_id"
 
 MAX_SEED = 2**53
 """Seeds are below this, so that every reader of JSON has them exactly."""
@@ -98,6 +102,11 @@ def _relative_path(value: Any) -> str | None:
     return None if good and "\0" not in value else "a relative path without '..'"
 
 
+def _table_or_null(value: Any) -> str | None:
+    good = isinstance(value, dict) and all(isinstance(value.get(name), str) for name in ("format", "version"))
+    return None if value is None or good else "an object with the texts 'format' and 'version', or null"
+
+
 def _names_or_null(value: Any) -> str | None:
     good = value is None or (isinstance(value, list) and all(isinstance(name, str) for name in value))
     return None if good else "a list of texts, or null"
@@ -159,8 +168,8 @@ def _validate(value: Any, shape: Shape, where: str, problems: list[str]) -> None
 
 
 OPTIONS: Mapping[str, Shape] = {
-    "unit": _one_of("key"),
-    "key": _text,
+    "unit": _one_of(*UNITS),
+    "key": _or_null(_text),
     "order": _or_null(_text),
     "check": _one_of("footer", "keys"),
     "layout": _one_of("any", "one-per-row-group"),
@@ -170,6 +179,7 @@ OPTIONS: Mapping[str, Shape] = {
     "on_bad_file": _one_of("error", "skip"),
     "statistics": _names_or_null,
     "pages": _one_of("auto", "never", "always"),
+    "partition_types": _MapOf(_one_of(*TYPES)),
 }
 
 TOTALS = ("n_files", "n_row_groups", "n_rows", "n_sequences", "n_segments", "n_skipped_rows")
@@ -179,7 +189,13 @@ _SNAPSHOT: Mapping[str, Shape] = {
     "parent": _or_null(_number_from_one),
     "created_at": _text,
     "writer": _text,
-    "source": {"root": _or_null(_text), "kind": _text},
+    "source": {
+        "root": _or_null(_text),
+        "kind": _text,
+        "ignore_lake": _flag,
+        "table": _table_or_null,
+        "passed_over": _MapOf(_count),
+    },
     "options": OPTIONS,
     "schemas": _ListOf(
         {
@@ -218,7 +234,7 @@ _MANIFEST: Mapping[str, Shape] = {
     "index": {"content_digest": _sha256},
     "query": {"sql": _text, "dialect": _text, "parameters": _parameters, "attached": _MapOf(_sha256)},
     "seed": _or_null(_seed),
-    "key": _text,
+    "key": _or_null(_text),
     "counts": {"n_sequences": _count, "n_rows": _count, "n_files": _count},
     "selection_digest": _sha256,
     "files": _ListOf(
@@ -319,9 +335,9 @@ class BuildOptions:
     Attributes
     ----------
     unit : str
-        What one sequence is: ``"key"``, all rows of one key.
-    key : str
-        Name of the column that names a sequence.
+        What one sequence is: ``"key"``, all rows of one key; or each ``"row"``, ``"row_group"`` or ``"file"``.
+    key : str or None
+        Name of the column, or of the partition, that names a sequence; None for another unit than ``"key"``.
     order : str or None
         Name of the column that must strictly increase inside a sequence.
     check : str
@@ -341,10 +357,12 @@ class BuildOptions:
     pages : str
         For which row groups the places of pages are kept: ``"auto"``, those that are not one whole sequence;
         ``"never"``; ``"always"``. No part of the identity, since it changes only what a read costs.
+    partition_types : dict of str to str
+        Types that were given to partition values, by name of the partition; the others are text.
     """
 
-    unit: str = "key"
-    key: str = "seq_id"
+    unit: str = KEY
+    key: str | None = DEFAULT_KEY
     order: str | None = None
     check: str = "keys"
     layout: str = "any"
@@ -354,11 +372,13 @@ class BuildOptions:
     on_bad_file: str = "error"
     statistics: tuple[str, ...] | None = None
     pages: str = "auto"
+    partition_types: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object of the options."""
         value = {f.name: getattr(self, f.name) for f in fields(self)}
         value["statistics"] = None if self.statistics is None else list(self.statistics)
+        value["partition_types"] = dict(self.partition_types)
         return value
 
     def identity(self) -> dict[str, Any]:
@@ -486,7 +506,13 @@ class Snapshot:
     root : str or None
         Where the source was, relative to the index folder: a hint that the opener may override.
     kind : str
-        How the source was named; see `storage.Listing`.
+        How the source was named; see `listing.Listing`.
+    ignore_lake : bool
+        Whether what a table format says of its files was ignored.
+    table : dict of str to str or None
+        Of a table: ``format`` and ``version``.
+    passed_over : dict of str to int
+        How many names below the root were no source files, by rule.
     options : BuildOptions
     schemas : tuple of SchemaRecord
         Each distinct Parquet schema of the source, as the footers' own bytes
@@ -515,6 +541,9 @@ class Snapshot:
     notes: tuple[str, ...]
     totals: Mapping[str, int]
     content_digest: str
+    ignore_lake: bool = False
+    table: Mapping[str, str] | None = None
+    passed_over: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     def all_notes(self) -> list[str]:
@@ -531,7 +560,13 @@ class Snapshot:
                 "parent": self.parent,
                 "created_at": self.created_at,
                 "writer": self.writer,
-                "source": {"root": self.root, "kind": self.kind},
+                "source": {
+                    "root": self.root,
+                    "kind": self.kind,
+                    "ignore_lake": self.ignore_lake,
+                    "table": None if self.table is None else dict(self.table),
+                    "passed_over": dict(self.passed_over),
+                },
                 "options": self.options.to_json(),
                 "schemas": [schema_to_json(schema) for schema in self.schemas],
                 "parts": [part.to_json() for part in self.parts],
@@ -577,6 +612,9 @@ class Snapshot:
             writer=value["writer"],
             root=value["source"]["root"],
             kind=value["source"]["kind"],
+            ignore_lake=value["source"]["ignore_lake"],
+            table=value["source"]["table"],
+            passed_over=value["source"]["passed_over"],
             options=BuildOptions.from_json(value["options"]),
             schemas=tuple(schema_from_json(entry) for entry in value["schemas"]),
             parts=tuple(Part.from_json(part) for part in value["parts"]),
@@ -600,8 +638,8 @@ class ManifestHeader:
         The query as given; its parameters; the digest of each attached table by name.
     seed : int or None
         Seed for the order of training.
-    key : str
-        Name of the column that names a sequence.
+    key : str or None
+        Name of the column that names a sequence; None where a unit is no key.
     n_sequences, n_rows : int
     selection_digest : str
         Digest of the rows of the manifest (rule D6).
@@ -617,7 +655,7 @@ class ManifestHeader:
     parameters: Any
     attached: Mapping[str, str]
     seed: int | None
-    key: str
+    key: str | None
     n_sequences: int
     n_rows: int
     selection_digest: str

@@ -103,6 +103,18 @@ class EmptySourceError(SourceError):
     reason = "empty-source"
 
 
+class TableFormatError(SourceError):
+    """The source belongs to a table format (Delta Lake, Apache Iceberg, Apache Hudi) and cannot be read as plain files.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the table format.
+    """
+
+    reason = "table-format"
+
+
 class ColumnMissingError(SourceError):
     """A named column is in none, or not in all, of the files."""
 

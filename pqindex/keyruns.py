@@ -1,4 +1,7 @@
-"""The runs of equal keys inside the row groups of one file: proved by exact bounds, or read and cut, vectorised."""
+"""The runs of equal keys inside the row groups of one file: proved by exact bounds, or read and cut, vectorised.
+
+Where no column names the sequences, whole row groups or single rows are the runs.
+"""
 
 from __future__ import annotations
 
@@ -190,17 +193,80 @@ def find_runs(
     proved = _proved_by_bounds(meta, key, key_bounds) & trust_statistics
     collector = _Collector(file, meta, record, key, order if check_order else None)
     order_bounds = bounds(meta, order.leaf) if order is not None and not check_order else None
-    edges = np.flatnonzero(np.diff(proved.astype(np.int8), prepend=0, append=0))
-    spans = {int(first): int(stop) for first, stop in zip(edges[::2], edges[1::2], strict=True)}
+    spans = _spans(proved)
     group = 0
     while group < meta.n_row_groups:
         stop = spans.get(group, group + 1)
         if proved[group]:
-            collector.add_proved(group, stop, key_bounds, order_bounds)
+            collector.add_proved(group, stop, key_bounds.min, order_bounds)
         elif meta.group_n_rows[group]:
             collector.add_read(group)
         group = stop
-    return collector.result(pa.null() if order is None else order.arrow_type)
+    return collector.result(key.arrow_type, pa.null() if order is None else order.arrow_type)
+
+
+def find_whole_runs(
+    file: storage.SourceFile,
+    meta: FileMetadata,
+    record: SchemaRecord,
+    order: FlatColumn | None,
+    *,
+    seq_ids: pa.Array,
+    check_order: bool,
+) -> FileRuns:
+    """Return each row group that has rows as one run, where no column has to be read to know its key.
+
+    Parameters
+    ----------
+    file, meta, record, order, check_order
+        As for `find_runs`.
+    seq_ids : pa.Array, length (row groups)
+        The key of each row group.
+    """
+    collector = _Collector(file, meta, record, None, order if check_order else None)
+    order_bounds = bounds(meta, order.leaf) if order is not None and not check_order else None
+    for first, stop in _spans(meta.group_n_rows > 0).items():
+        collector.add_proved(first, stop, seq_ids, order_bounds)
+    return collector.result(seq_ids.type, pa.null() if order is None else order.arrow_type)
+
+
+def find_row_runs(
+    file: storage.SourceFile,
+    meta: FileMetadata,
+    record: SchemaRecord,
+    order: FlatColumn | None,
+    *,
+    check_order: bool,
+) -> FileRuns:
+    """Return each row as one run, without a key; parameters as for `find_runs`."""
+    collector = _Collector(file, meta, record, None, order if check_order else None)
+    for group in np.flatnonzero(meta.group_n_rows > 0).tolist():
+        collector.add_rows(group)
+    return collector.result(pa.string(), pa.null() if order is None else order.arrow_type)
+
+
+def without_keys(runs: FileRuns, path: str) -> FileRuns:
+    """Return the runs of a file whose rows have no key: none, and where they would be."""
+    places = zip(runs.row_group.tolist(), runs.row_start.tolist(), runs.row_stop.tolist(), strict=True)
+    return FileRuns(
+        row_group=runs.row_group[:0],
+        row_start=runs.row_start[:0],
+        row_stop=runs.row_stop[:0],
+        seq_id=runs.seq_id[:0],
+        order_min=runs.order_min[:0],
+        order_max=runs.order_max[:0],
+        order_proved=runs.order_proved,
+        null_runs=[
+            Place(file=path, row_group=g, row_start=a, row_stop=b, found="null") for g, a, b in places
+        ],
+        n_null_rows=int((runs.row_stop - runs.row_start).sum()),
+    )
+
+
+def _spans(marked: npt.NDArray[np.bool_]) -> dict[int, int]:
+    """Return where each run of marked row groups starts and stops."""
+    edges = np.flatnonzero(np.diff(marked.astype(np.int8), prepend=0, append=0))
+    return {int(first): int(stop) for first, stop in zip(edges[::2], edges[1::2], strict=True)}
 
 
 def _proved_by_bounds(meta: FileMetadata, key: FlatColumn, found: Bounds) -> npt.NDArray[np.bool_]:
@@ -219,7 +285,7 @@ class _Collector:
         file: storage.SourceFile,
         meta: FileMetadata,
         record: SchemaRecord,
-        key: FlatColumn,
+        key: FlatColumn | None,
         order: FlatColumn | None,
     ) -> None:
         self._file = file
@@ -239,13 +305,11 @@ class _Collector:
         self._order_faults: list[Place] = []
         self._n_key_reads = 0
 
-    def add_proved(self, first: int, stop: int, key_bounds: Bounds, order_bounds: Bounds | None) -> None:
-        """Add the row groups [first, stop), each proved to have one key, at once."""
+    def add_proved(self, first: int, stop: int, keys: pa.Array, order_bounds: Bounds | None) -> None:
+        """Add the row groups [first, stop), each known to have one key, at once."""
         n = stop - first
         n_rows = self._meta.group_n_rows[first:stop]
-        self._add(
-            np.arange(first, stop, dtype=np.int32), np.zeros(n, np.int64), n_rows, key_bounds.min[first:stop]
-        )
+        self._add(np.arange(first, stop, dtype=np.int32), np.zeros(n, np.int64), n_rows, keys[first:stop])
         if self._order is not None:
             for group in range(first, stop):
                 (values,) = self._read(group, [self._order])
@@ -259,14 +323,27 @@ class _Collector:
             self._lows.append(pa.nulls(n))
             self._highs.append(pa.nulls(n))
 
+    def add_rows(self, group: int) -> None:
+        """Add every row of a row group as a run of its own."""
+        n = int(self._meta.group_n_rows[group])
+        starts = np.arange(n, dtype=np.int64)
+        self._add(np.full(n, group, np.int32), starts, starts + 1, pa.nulls(n, pa.string()))
+        if self._order is not None:
+            (values,) = self._read(group, [self._order])
+            self._add_order(group, values, starts, starts + 1)
+        else:
+            self._lows.append(pa.nulls(n))
+            self._highs.append(pa.nulls(n))
+
     def add_read(self, group: int) -> None:
         """Add the runs of a row group whose key column has to be read; rows without a key are recorded apart."""
+        assert self._key is not None  # noqa: S101  # only `find_runs` comes here, with a column
         columns = [self._key] if self._order is None else [self._key, self._order]
         keys, *order = self._read(group, columns)
         self._n_key_reads += 1
         starts, stops = run_bounds(keys)
         values = keys.take(pa.array(starts))
-        self._check_text(group, values)
+        self._check_text(group, values, self._key.name)
         if values.null_count:
             is_null = values.is_null().to_numpy(zero_copy_only=False)
             self._n_null_rows += int((stops - starts)[is_null].sum())
@@ -282,14 +359,14 @@ class _Collector:
             self._lows.append(pa.nulls(len(starts)))
             self._highs.append(pa.nulls(len(starts)))
 
-    def result(self, order_type: pa.DataType) -> FileRuns:
+    def result(self, key_type: pa.DataType, order_type: pa.DataType) -> FileRuns:
         """Return what was collected."""
         none32, none64 = np.zeros(0, np.int32), np.zeros(0, np.int64)
         return FileRuns(
             row_group=np.concatenate([none32, *self._groups]),
             row_start=np.concatenate([none64, *self._starts]),
             row_stop=np.concatenate([none64, *self._stops]),
-            seq_id=concat(self._keys, self._key.arrow_type),
+            seq_id=concat(self._keys, key_type),
             order_min=concat(self._lows, order_type),
             order_max=concat(self._highs, order_type),
             order_proved=self._order is not None,
@@ -311,10 +388,10 @@ class _Collector:
         """Add the first and last order value of each run, and record where the column does not increase."""
         self._lows.append(values.take(pa.array(starts)))
         self._highs.append(values.take(pa.array(stops - 1)))
-        run_starts = set(starts.tolist())
-        for row in order_faults(values, starts, stops)[:MAX_ORDER_FAULTS].tolist():
+        faults = order_faults(values, starts, stops)[:MAX_ORDER_FAULTS]
+        for row, is_first in zip(faults.tolist(), np.isin(faults, starts).tolist(), strict=True):
             found = repr(values[row].as_py())
-            if row not in run_starts:
+            if not is_first:
                 found += f" after {values[row - 1].as_py()!r}"
             self._order_faults.append(self._place(group, row, row + 1, found))
 
@@ -340,17 +417,17 @@ class _Collector:
             found = f"only {order_bounds.min[group].as_py()} to {order_bounds.max[group].as_py()}"
             self._order_faults.append(self._place(group, 0, int(n_rows[i]), found))
 
-    def _check_text(self, group: int, values: pa.Array) -> None:
+    def _check_text(self, group: int, values: pa.Array, key: str) -> None:
         """Refuse keys that say they are text and are not UTF-8, which no table of an index may hold."""
         try:
             values.validate(full=True)
         except pa.ArrowInvalid as error:
             raise BadFileError(
-                f"key column {self._key.name!r} holds invalid text: {self._meta.file}, row group {group}: {error}",
+                f"key column {key!r} holds invalid text: {self._meta.file}, row group {group}: {error}",
                 hint="write the column as binary, or name another key with --key",
                 file=self._meta.file,
                 row_group=group,
-                column=self._key.name,
+                column=key,
             ) from error
 
     def _place(self, group: int, start: int, stop: int, found: str) -> Place:
@@ -402,8 +479,9 @@ def order_faults(values: pa.Array, starts: Int64Array, stops: Int64Array) -> Int
     good &= values.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_floating(values.type):
         good &= ~pc.fill_null(pc.is_nan(values), True).to_numpy(zero_copy_only=False)
+    # Runs do not overlap, so that no row starts or stops two of them.
     steps = np.zeros(n + 1, np.int8)
-    np.add.at(steps, starts, 1)
-    np.add.at(steps, stops, -1)
+    steps[starts] += 1
+    steps[stops] -= 1
     in_a_run = np.cumsum(steps[:n]).astype(bool)
     return np.flatnonzero(in_a_run & ~good)

@@ -139,7 +139,7 @@ def pin(
     files: SourceFiles,
     asked: Asked,
     *,
-    key: str,
+    key: str | None,
     content_digest: str,
     seed: int | None,
     overwrite: bool,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 
 from pqindex.digest import table_digest
 from pqindex.footer import chunk_start
+from pqindex.partitions import INDEX_COLUMNS, partition_columns
 from pqindex.places import Places, SourceFiles, empty_columns, expand_ranges, narrowest
 from pqindex.readplan import (
     PAGE_FACTS,
@@ -121,23 +121,18 @@ def _paths_of(file_id: pa.ChunkedArray, files: pa.Table) -> pa.ChunkedArray:
 def _index_relation(sidecar: Sidecar) -> pa.Table:
     table = _with_file(sidecar.sequences, sidecar.files)
     table = table.add_column(1, "seq_no", pa.array(np.arange(table.num_rows, dtype=np.int64)))
-    partition = _partition_struct(sidecar.files)
-    if partition is not None:
-        table = table.append_column("partition", partition.take(table.column("file_id").combine_chunks()))
-    return table
-
-
-def _partition_struct(files: pa.Table) -> pa.Array | None:
-    """Return the Hive partition values of each file as a struct of texts, None where no file has any."""
-    pairs = files.column("partition").to_pylist()
-    lower = Counter(name.lower() for name in {name for pair in pairs for name, _ in pair})
-    names = sorted({name for pair in pairs for name, _ in pair if lower[name.lower()] == 1})
-    if not names:
-        return None
-    values = [dict(pair) for pair in pairs]
-    return pa.StructArray.from_arrays(
-        [pa.array([value.get(name) for value in values], pa.string()) for name in names], names=names
+    found = partition_columns(
+        sidecar.files,
+        sidecar.snapshot.options.partition_types,
+        own={*table.column_names, *INDEX_COLUMNS},
+        in_files={name for schema in sidecar.snapshot.schemas for name in schema.field_names},
     )
+    if found.struct is None:
+        return table
+    values = found.struct.take(table.column("file_id").combine_chunks())
+    for name in found.names:
+        table = table.append_column(name, values.field(name))
+    return table.append_column("partition", values)
 
 
 def _segments_relation(sidecar: Sidecar) -> pa.Table:

@@ -7,6 +7,7 @@ answers are those of a fresh build.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -29,8 +30,10 @@ from pqindex.build import (
 )
 from pqindex.digest import sha256_hex
 from pqindex.documents import Part
-from pqindex.errors import EmptySourceError, PqindexError, UsageError
+from pqindex.errors import EmptySourceError, NotFoundError, PqindexError, UsageError
 from pqindex.footer import SchemaRecord
+from pqindex.lakes import list_files, list_files_again
+from pqindex.listing import in_byte_order
 from pqindex.scan import ScanBatch, one_type
 from pqindex.sidecar import Sidecar, commit, write_part, writing
 
@@ -66,7 +69,7 @@ class Changes:
     @property
     def to_scan(self) -> tuple[str, ...]:
         """The files that a refresh reads, in the order of their bytes."""
-        return storage.in_byte_order({*self.new, *self.changed, *self.retried, *self.shared})
+        return in_byte_order({*self.new, *self.changed, *self.retried, *self.shared})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the changes as JSON-able values."""
@@ -96,15 +99,27 @@ def list_again(
         If `files` is given and the source is not a list of files.
     """
     snapshot = sidecar.snapshot
+    if not os.path.isdir(root):
+        raise NotFoundError(
+            f"root of the source files is not there: {root}",
+            hint="name the folder that the paths are relative to with --root / root=",
+            path=root,
+        )
     if files is None:
-        skipped = [entry["path"] for entry in snapshot.skipped]
-        return storage.list_again(root, snapshot.kind, [*sidecar.files.column("path").to_pylist(), *skipped])
+        known = [*sidecar.files.column("path").to_pylist(), *(entry["path"] for entry in snapshot.skipped)]
+        return list_files_again(
+            root,
+            snapshot.kind,
+            [path for path in known if os.path.isfile(storage.join(root, path))],
+            table_format=None if snapshot.table is None else snapshot.table["format"],
+            ignore_lake=snapshot.ignore_lake,
+        )
     if snapshot.kind != "list":
         raise UsageError(
             f"the source of the index is a {snapshot.kind}, not a list of files",
             hint="leave the list out: the source is listed again",
         )
-    return storage.list_source(root, files)
+    return list_files(root, files)
 
 
 def find_changes(sidecar: Sidecar, listing: storage.Listing, *, compare: str = "stat") -> Changes:
@@ -195,16 +210,17 @@ def refresh_index(
     snapshot = sidecar.snapshot
     listing = list_again(sidecar, root, files)
     changes = find_changes(sidecar, listing, compare=compare)
-    if not changes and not changes.retried:
+    same_table = listing.table == snapshot.table
+    if not changes and not changes.retried and same_table:
         return sidecar, changes
     if not listing.paths:
         raise EmptySourceError(f"no file of the index is left below {root}", path=root)
     options = snapshot.options
-    scan = scan_source(listing.root, changes.to_scan, options, workers=workers, progress=progress)
+    scan = scan_source(listing, changes.to_scan, options, workers=workers, progress=progress)
     shared = _sharing(sidecar, changes, scan)
     if shared:
         changes = replace(changes, shared=shared)
-        scan = scan_source(listing.root, changes.to_scan, options, workers=workers, progress=progress)
+        scan = scan_source(listing, changes.to_scan, options, workers=workers, progress=progress)
     raise_bad_files(scan.skipped, options, n_files=len(listing.paths))
     if progress is not None:
         progress(len(changes.to_scan), len(changes.to_scan), "assemble")
@@ -224,7 +240,7 @@ def refresh_index(
             sidecar.path, listing, options, schemas=schemas, parts=parts, skipped=scan.skipped, parent=sidecar
         )
         summed = summed_up(Sidecar(sidecar.path, draft, written), listing)
-        if not changes and summed.skipped == snapshot.skipped:
+        if not changes and summed.skipped == snapshot.skipped and same_table:
             return sidecar, changes
         return commit(sidecar.path, summed), changes
 
@@ -244,7 +260,7 @@ def _sharing(sidecar: Sidecar, changes: Changes, scan: ScanBatch) -> tuple[str, 
             (sequences.schema.field("seq_id").type, "the index"),
             (scan.runs.schema.field("seq_id").type, "a new file"),
         ],
-        column=sidecar.snapshot.options.key,
+        column=sidecar.snapshot.options.key or "",
     )
     found = pc.is_in(
         sequences.column("seq_id").cast(key_type),

@@ -7,11 +7,10 @@ a cluster may do it later. Nothing here knows of parts, snapshots or other batch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pqindex import storage
-from pqindex.arrowtypes import concat, is_bounds_type, plain_array, plain_type, type_name, unify_types
+from pqindex.arrowtypes import (
+    concat,
+    is_bounds_type,
+    is_key_type,
+    plain_array,
+    plain_type,
+    type_name,
+    unify_types,
+)
 from pqindex.digest import sha256_hex
 from pqindex.errors import BadFileError, ColumnTypeError, SourceError, UnsupportedFileError
 from pqindex.footer import (
@@ -29,18 +36,31 @@ from pqindex.footer import (
     PagePlaces,
     SchemaRecord,
     bounds,
-    bounds_of,
+    bounds_of_files,
     find_pages,
     parse_footer,
     read_tail,
 )
 from pqindex.format import CHUNK_FACTS, CHUNKS, FILES, PAGES, stats_type
-from pqindex.keyruns import FileRuns, Place, find_runs, key_column, order_column
+from pqindex.keyruns import (
+    FileRuns,
+    FlatColumn,
+    Place,
+    find_row_runs,
+    find_runs,
+    find_whole_runs,
+    key_column,
+    order_column,
+    without_keys,
+)
+from pqindex.partitions import Comparison, PartitionValues, compare, hive_partition, typed
+from pqindex.units import KEY
+
+TOGETHER_BYTES = 1 << 24
+"""Footers of so many bytes are looked at together: a file alone costs nearly as much as a hundred."""
 
 DEFAULT_STATS_COLUMNS = 64
 """Files with at most so many flat columns give statistics of all of them; wider files only of named columns."""
-
-HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +69,10 @@ class ScanOptions:
 
     Attributes
     ----------
-    key, order : str, str or None
-        Column names.
+    key, order : str or None
+        Column names; `key` is None for another unit than ``"key"``.
+    unit : str
+        What one sequence is.
     check_order : bool
         Whether the order column is read and proved to increase.
     trust_statistics : bool
@@ -59,14 +81,31 @@ class ScanOptions:
         Columns to keep bounds of; None is the default rule.
     pages : str
         Which row groups' page places are kept: ``"auto"`` (those that are not one run), ``"never"``, ``"always"``.
+    partition_types : dict of str to str
+        Types of partition values.
+    partitions : dict of str to tuple or None
+        The partition values of each file; None where its path says them.
     """
 
-    key: str
+    key: str | None
     order: str | None = None
+    unit: str = KEY
     check_order: bool = False
     trust_statistics: bool = True
     statistics: tuple[str, ...] | None = None
     pages: str = "auto"
+    partition_types: Mapping[str, str] = field(default_factory=dict)
+    partitions: Mapping[str, PartitionValues] | None = None
+
+    def of(self, paths: Sequence[str]) -> ScanOptions:
+        """Return the options with the partition values of these files only, as another process needs them."""
+        if self.partitions is None:
+            return self
+        return replace(self, partitions={path: self.partitions[path] for path in paths})
+
+    def partition(self, path: str) -> PartitionValues:
+        """Return the partition values of a file."""
+        return hive_partition(path) if self.partitions is None else self.partitions[path]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +139,8 @@ class ScanBatch:
     notes : list of str
     n_key_reads : int
         Row groups whose key column was read, since bounds do not prove one key.
+    comparisons : list of Comparison
+        Of partition values with columns of the same name.
     """
 
     files: pa.Table
@@ -116,6 +157,7 @@ class ScanBatch:
     skipped: list[Skipped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     n_key_reads: int = 0
+    comparisons: list[Comparison] = field(default_factory=list)
 
     @property
     def n_files(self) -> int:
@@ -137,16 +179,6 @@ def read_footer(file: storage.SourceFile, name: str) -> tuple[bytes, int]:
     return file.read(offset, length), offset
 
 
-def hive_partition(path: str) -> list[tuple[str, str | None]]:
-    """Return the Hive partition values in a path, as the text they are, unquoted.
-
-    >>> hive_partition("year=2020/name=A%2FA/part-0.parquet")
-    [('year', '2020'), ('name', 'A/A')]
-    """
-    pairs = [part.split("=", 1) for part in path.split("/")[:-1] if "=" in part]
-    return [(unquote(name), None if value == HIVE_NULL else unquote(value)) for name, value in pairs if name]
-
-
 def scan_files(
     root: str,
     paths: Sequence[str],
@@ -157,7 +189,7 @@ def scan_files(
     """Read the footers of some files, and the key column where a footer does not prove the keys.
 
     Cost: one open, two small reads and one parse a file; the key column's bytes for each row group that bounds do
-    not prove. Memory: one footer, and the keys of one row group, at a time.
+    not prove. Memory: footers of 16 MB or one that is larger, and the keys of one row group, at a time.
 
     Parameters
     ----------
@@ -170,17 +202,107 @@ def scan_files(
     """
     scanned: list[_FileScan] = []
     skipped: list[Skipped] = []
-    notes: list[str] = []
     schemas: dict[SchemaRecord, int] = {}
+
+    def record_bad(path: str, error: SourceError) -> None:
+        if on_bad_file is None:
+            raise error
+        skipped.append(on_bad_file(path, error))
+
+    for footers in _read_footers(root, paths, record_bad):
+        for footer, found in zip(footers, _bounds_of_leaves(footers, options), strict=True):
+            try:
+                with _Reopened(storage.join(root, footer.path), footer.facts) as file:
+                    scanned.append(_scan_file(file, footer, found, options, schemas))
+            except (BadFileError, UnsupportedFileError) as error:
+                record_bad(footer.path, error)
+    in_order = {path: i for i, path in enumerate(paths)}
+    skipped.sort(key=lambda s: in_order[s.path])
+    return _batch(scanned, options, list(schemas), skipped, [])
+
+
+# -- footers of several files ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Footer:
+    path: str
+    facts: storage.FileFacts
+    meta: FileMetadata
+    record: SchemaRecord
+    sha256: bytes
+
+
+def _read_footers(
+    root: str, paths: Sequence[str], on_bad_file: Callable[[str, SourceError], None]
+) -> Iterator[list[_Footer]]:
+    """Yield the footers of files, as many at once as have `TOGETHER_BYTES`; no file is open in between."""
+    footers: list[_Footer] = []
+    n_bytes = 0
     for path in paths:
         try:
             with storage.SourceFile(storage.join(root, path)) as file:
-                scanned.append(_scan_file(file, path, options, schemas, notes))
+                raw, _ = read_footer(file, path)
+                facts = file.facts
+            meta = parse_footer(raw, file=path, file_size=facts.size_bytes)
+            record = SchemaRecord.from_metadata(meta)
         except (BadFileError, UnsupportedFileError) as error:
-            if on_bad_file is None:
-                raise
-            skipped.append(on_bad_file(path, error))
-    return _batch(scanned, options, list(schemas), skipped, notes)
+            on_bad_file(path, error)
+            continue
+        sha256 = bytes.fromhex(sha256_hex(raw))
+        footers.append(_Footer(path=path, facts=facts, meta=meta, record=record, sha256=sha256))
+        n_bytes += len(raw)
+        if n_bytes >= TOGETHER_BYTES:
+            yield footers
+            footers, n_bytes = [], 0
+    if footers:
+        yield footers
+
+
+def _bounds_of_leaves(footers: Sequence[_Footer], options: ScanOptions) -> list[dict[int, Bounds]]:
+    """Return the bounds of the key and of the statistics columns of each file, by leaf; files of one schema at once."""
+    alike: dict[SchemaRecord, list[int]] = {}
+    for i, footer in enumerate(footers):
+        alike.setdefault(footer.record, []).append(i)
+    found: list[dict[int, Bounds]] = [{} for _ in footers]
+    for record, numbers in alike.items():
+        leaves = list(
+            dict.fromkeys([*_key_leaves(record, options.key), *_stats_leaves_of(record, options).values()])
+        )
+        together = bounds_of_files([footers[i].meta for i in numbers], leaves)
+        for i, own in zip(numbers, together, strict=True):
+            found[i] = dict(zip(leaves, own, strict=True))
+    return found
+
+
+def _key_leaves(record: SchemaRecord, key: str | None) -> list[int]:
+    """Return the leaf of the key column, none where it is missing, nested or there twice."""
+    leaves = [i for i, leaf in enumerate(record.leaves) if leaf.path[0] == key]
+    return leaves if len(leaves) == 1 and record.field_names.count(key) == 1 else []
+
+
+class _Reopened(storage.SourceFile):
+    """A file whose footer was read, opened again when more of it is read, after the check that it is the same."""
+
+    __slots__ = ()
+
+    def __init__(self, path: str, facts: storage.FileFacts) -> None:
+        self._fd = -1
+        self.path = path
+        self.facts = facts
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return exactly `length` bytes from `offset`."""
+        if self._fd < 0:
+            facts = self.facts
+            super().__init__(self.path)
+            if self.facts != facts:
+                raise BadFileError(
+                    f"file was changed while it was indexed: {self.path}",
+                    hint="run the command again when nobody writes to it",
+                    file=self.path,
+                )
+        return super().read(offset, length)
 
 
 # -- one file -------------------------------------------------------------------------------------------------
@@ -197,22 +319,75 @@ class _FileScan:
     runs: FileRuns
     stats: dict[str, Bounds]
     pages: list[tuple[int, int, PagePlaces]]
+    partition: PartitionValues
+    comparisons: list[Comparison]
 
 
 def _scan_file(
     file: storage.SourceFile,
-    path: str,
+    footer: _Footer,
+    found: Mapping[int, Bounds],
     options: ScanOptions,
     schemas: dict[SchemaRecord, int],
-    notes: list[str],
 ) -> _FileScan:
-    footer, _ = read_footer(file, path)
-    meta = parse_footer(footer, file=path, file_size=file.facts.size_bytes)
-    record = SchemaRecord.from_metadata(meta)
-    key = key_column(record, options.key, path, folders=[name for name, _ in hive_partition(path)])
+    path, meta, record = footer.path, footer.meta, footer.record
+    partition = options.partition(path)
     order = None if options.order is None else order_column(record, options.order, path)
-    _note_partition_columns(path, record, notes)
-    key_bounds = bounds(meta, key.leaf)
+    key_bounds, runs = _keys_and_runs(file, path, meta, record, order, options, found)
+    return _FileScan(
+        path=path,
+        facts=footer.facts,
+        meta=meta,
+        footer_sha256=footer.sha256,
+        schema_no=schemas.setdefault(record, len(schemas)),
+        key_bounds=key_bounds,
+        runs=runs,
+        stats={name: found[leaf] for name, leaf in _stats_leaves_of(record, options).items()},
+        pages=_page_places(file, meta, runs, options.pages),
+        partition=partition,
+        comparisons=_comparisons(path, meta, record, partition),
+    )
+
+
+def _keys_and_runs(
+    file: storage.SourceFile,
+    path: str,
+    meta: FileMetadata,
+    record: SchemaRecord,
+    order: FlatColumn | None,
+    options: ScanOptions,
+    found: Mapping[int, Bounds],
+) -> tuple[Bounds, FileRuns]:
+    """Return the key's bounds and the runs of a file, by whatever says what a sequence is."""
+    n = meta.n_row_groups
+    if options.unit == "row":
+        runs = find_row_runs(file, meta, record, order, check_order=options.check_order)
+        return _unknown_bounds(n), runs
+    if options.key is None:
+        no_ids = pa.nulls(n, pa.string())
+        runs = find_whole_runs(file, meta, record, order, seq_ids=no_ids, check_order=options.check_order)
+        return _unknown_bounds(n), runs
+    partition = dict(options.partition(path))
+    if options.key in partition and options.key not in record.field_names:
+        wanted = options.partition_types.get(options.key)
+        value = typed(pa.array([partition[options.key]], pa.string()), options.key, wanted, [path])
+        if not is_key_type(value.type):
+            raise ColumnTypeError(
+                f"partition {options.key!r} cannot name sequences as {wanted}",
+                hint=f"leave it text, or give it another type with --partition-type {options.key}=TYPE",
+                column=options.key,
+                file=path,
+                found=wanted,
+            )
+        keys = value.take(pa.array(np.zeros(n, np.int32)))
+        runs = find_whole_runs(file, meta, record, order, seq_ids=keys, check_order=options.check_order)
+        if value.null_count:
+            return _unknown_bounds(n, keys.type), without_keys(runs, path)
+        return Bounds(
+            min=keys, max=keys, null_count=pa.array(np.zeros(n, np.int64)), exact=np.ones(n, bool)
+        ), runs
+    key = key_column(record, options.key, path, folders=list(partition))
+    key_bounds = found[key.leaf]
     runs = find_runs(
         file,
         meta,
@@ -223,25 +398,25 @@ def _scan_file(
         check_order=options.check_order,
         trust_statistics=options.trust_statistics,
     )
-    return _FileScan(
-        path=path,
-        facts=file.facts,
-        meta=meta,
-        footer_sha256=bytes.fromhex(sha256_hex(footer)),
-        schema_no=schemas.setdefault(record, len(schemas)),
-        key_bounds=key_bounds,
-        runs=runs,
-        stats=_stats_bounds(meta, record, options),
-        pages=_page_places(file, meta, runs, options.pages),
-    )
+    return key_bounds, runs
 
 
-def _note_partition_columns(path: str, record: SchemaRecord, notes: list[str]) -> None:
-    both = [name for name, _ in hive_partition(path) if name in record.field_names]
-    for name in both:
-        note = f"{name!r} is both a folder name and a column of the files: the column in the file is what is read"
-        if note not in notes:
-            notes.append(note)
+def _unknown_bounds(n: int, data_type: pa.DataType | None = None) -> Bounds:
+    values = pa.nulls(n, pa.string() if data_type is None else data_type)
+    return Bounds(min=values, max=values, null_count=pa.nulls(n, pa.int64()), exact=np.zeros(n, bool))
+
+
+def _comparisons(
+    path: str, meta: FileMetadata, record: SchemaRecord, partition: PartitionValues
+) -> list[Comparison]:
+    """Compare the partition values of a file with its columns of the same names."""
+    both = {name: value for name, value in partition if record.field_names.count(name) == 1}
+    found = []
+    for i, leaf in enumerate(record.leaves):
+        name = leaf.path[0]
+        if name in both and len(leaf.path) == 1 and leaf.max_repetition_level == 0:
+            found.append(compare(name, path, both[name], bounds(meta, i), meta.group_n_rows))
+    return found
 
 
 def _page_places(
@@ -271,25 +446,27 @@ def _twins(record: SchemaRecord) -> set[str]:
     return {name for name, n in counts.items() if n > 1}
 
 
-def _stats_bounds(meta: FileMetadata, record: SchemaRecord, options: ScanOptions) -> dict[str, Bounds]:
-    """Return the bounds of the columns that statistics are kept of."""
-    wanted = _stats_leaves(record, options)
-    return dict(zip(wanted, bounds_of(meta, list(wanted.values())), strict=True))
+def _stats_leaves_of(record: SchemaRecord, options: ScanOptions) -> dict[str, int]:
+    """Return the leaf of each column that statistics are kept of."""
+    others = frozenset(name for name in (options.key, options.order) if name is not None)
+    return _stats_leaves(record, options.statistics, others)
 
 
 @lru_cache(maxsize=64)
-def _stats_leaves(record: SchemaRecord, options: ScanOptions) -> dict[str, int]:
-    """Return the leaf of each column that statistics are kept of."""
+def _stats_leaves(
+    record: SchemaRecord, statistics: tuple[str, ...] | None, others: frozenset[str]
+) -> dict[str, int]:
+    """Return the leaf of each column that statistics are kept of; by default all but `others`."""
     flat = {}
     twins = _twins(record)
     for i, leaf in enumerate(record.leaves):
         if len(leaf.path) == 1 and leaf.max_repetition_level == 0 and leaf.path[0].lower() not in twins:
             flat[leaf.path[0]] = i
     arrow = record.to_arrow()
-    if options.statistics is not None:
-        names: Iterable[str] = options.statistics
+    if statistics is not None:
+        names: Iterable[str] = statistics
     elif len(flat) <= DEFAULT_STATS_COLUMNS:
-        names = [name for name in flat if name not in (options.key, options.order)]
+        names = [name for name in flat if name not in others]
     else:
         names = ()
     return {
@@ -311,7 +488,7 @@ def _batch(
     skipped: list[Skipped],
     notes: list[str],
 ) -> ScanBatch:
-    key_type = one_type(((scan.runs.seq_id.type, scan.path) for scan in scanned), column=options.key)
+    key_type = one_type(((scan.runs.seq_id.type, scan.path) for scan in scanned), column=options.key or "")
     order_type = one_type(
         ((scan.runs.order_min.type, scan.path) for scan in scanned), column=options.order or ""
     )
@@ -330,6 +507,7 @@ def _batch(
         skipped=skipped,
         notes=notes,
         n_key_reads=sum(scan.runs.n_key_reads for scan in scanned),
+        comparisons=[comparison for scan in scanned for comparison in scan.comparisons],
     )
 
 
@@ -378,7 +556,7 @@ def _files_table(scanned: list[_FileScan]) -> pa.Table:
         "n_row_groups": [len(scan.meta.group_n_rows) for scan in scanned],
         "schema_no": [scan.schema_no for scan in scanned],
         "created_by": [scan.meta.created_by for scan in scanned],
-        "partition": [hive_partition(scan.path) for scan in scanned],
+        "partition": [list(scan.partition) for scan in scanned],
     }
     return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)
 

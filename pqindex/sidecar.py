@@ -48,6 +48,7 @@ from pqindex.format import (
     table_metadata,
 )
 from pqindex.merging import order_of, union
+from pqindex.partitions import hive_partition
 
 Tables: TypeAlias = Mapping[str, pa.Table]
 """The tables of a part, by name."""
@@ -342,6 +343,10 @@ def content_digest(
     digest.add_array("path", files.column("path"))
     digest.add_integers("size_bytes", files.column("size_bytes").to_numpy())
     digest.add_array("footer_sha256", files.column("footer_sha256"))
+    partition = files.column("partition")
+    pairs = zip(partition.to_pylist(), files.column("path").to_pylist(), strict=True)
+    if any(dict(values) != dict(hive_partition(path)) for values, path in pairs):
+        digest.add_array("partition", partition)  # a table's log says what the paths do not
     digest.add_array("seq_id", sequences.column("seq_id"))
     digest.add_integers("segment_stops", segments.stops)
     for name in ("file_id", "row_group", "row_start", "row_stop"):

@@ -1,6 +1,7 @@
-"""The one door to bytes: listing a source, reading ranges, and writing files that are whole or absent.
+"""The one door to bytes: reading ranges, and writing files that are whole or absent.
 
-Nothing else in pqindex opens, lists or writes a file, but for what may be removed at any time (`caches`, `slots`).
+Nothing else in pqindex opens or writes a file, but for what may be removed at any time (`caches`, `slots`) and the logs
+of table formats (`lakes`); `listing` says which files a source has, and its names are here too.
 Paths of source files are relative to the source's root, with
 ``/``, byte for byte as the file system lists them.
 """
@@ -9,20 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import glob as globbing
 import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import BinaryIO, Self
 
 from pqindex.errors import (
     BadFileError,
     ConflictError,
-    EmptySourceError,
     NotFoundError,
     PqindexError,
     SourceChangedError,
@@ -30,12 +28,14 @@ from pqindex.errors import (
     UsageError,
     WriteError,
 )
+from pqindex.listing import INDEX_SUFFIX as INDEX_SUFFIX
+from pqindex.listing import MANIFEST_SUFFIX as MANIFEST_SUFFIX
+from pqindex.listing import PARQUET_SUFFIXES as PARQUET_SUFFIXES
+from pqindex.listing import Listing as Listing
+from pqindex.listing import PathLike as PathLike
+from pqindex.listing import list_source as list_source
 
-PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
-INDEX_SUFFIX = ".pqindex"
-MANIFEST_SUFFIX = ".manifest.parquet"
 TEMPORARY_PREFIX = ".tmp-"
-_LAKE_MARKERS = {"_delta_log": "Delta Lake", ".hoodie": "Apache Hudi"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,28 +52,6 @@ class FileFacts:
     mtime_ns: int
     ctime_ns: int
     inode: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """The files of a source.
-
-    Attributes
-    ----------
-    root : str
-        Absolute path of the folder that the paths are relative to.
-    paths : tuple of str
-        Relative paths in the order of their bytes.
-    kind : str
-        How the source was named: ``"folder"``, ``"file"``, ``"list"``, or ``"glob "`` and the pattern below the root.
-    skipped : dict of str to int
-        How many names were passed over, by reason.
-    """
-
-    root: str
-    paths: tuple[str, ...]
-    kind: str
-    skipped: dict[str, int] = field(default_factory=dict)
 
 
 class SourceFile:
@@ -177,244 +155,6 @@ def join(root: str, path: str) -> str:
     if path.startswith("/") or ".." in path.split("/") or "\0" in path:
         raise SourceError(f"path leaves the source's root: {path!r}", file=path)
     return os.path.join(root, path)
-
-
-# -- listing --------------------------------------------------------------------------------------------------
-
-
-PathLike = str | os.PathLike[str]
-
-
-def list_source(source: PathLike | Sequence[PathLike], files: Sequence[PathLike] | None = None) -> Listing:
-    """List the Parquet files of a folder, one file, a glob pattern, or a list of files.
-
-    A folder is walked in full. Names that start with ``.`` or ``_`` below the root are passed over, as are names
-    without a Parquet suffix, index folders and manifests; each is counted by reason. A leading ``_`` is allowed
-    where the name is a Hive partition folder (``_x=1``). Links are followed, each folder and file once. With
-    `files`, exactly those files are the source, whatever their names; `source` is then the folder they lie below,
-    and names that are not absolute are relative to it.
-
-    Raises
-    ------
-    NotFoundError
-        If the source is not there.
-    EmptySourceError
-        If it holds no Parquet file.
-    SourceError
-        If the folder belongs to a table format whose live files only its own log knows.
-    """
-    if files is not None:
-        if not isinstance(source, str | os.PathLike) or not os.path.isdir(source):
-            raise UsageError(f"a list of files needs the folder they lie below, found {source!r}")
-        folder = os.path.abspath(source)
-        return _list_named([os.path.join(folder, name) for name in files], root=folder)
-    if isinstance(source, str | os.PathLike):
-        text = os.fspath(source)
-        if "://" in text:
-            raise UsageError(
-                f"source is in an object store, which this version does not read: {text}",
-                hint="copy the files, or mount the store",
-                path=text,
-            )
-        if text.rstrip("/").endswith(INDEX_SUFFIX) and os.path.isdir(text):
-            raise UsageError(
-                f"source is an index itself: {text}", hint="name the folder of the data", path=text
-            )
-        if os.path.isdir(text):
-            return _list_folder(text)
-        if os.path.isfile(text):
-            return _list_files([text], root=os.path.dirname(os.path.abspath(text)), kind="file")
-        if globbing.has_magic(text):
-            pattern, root = _split_glob(text)
-            return _list_glob(pattern, root=root)
-        raise NotFoundError(f"source is not there: {text}", hint="check the path", path=text)
-    return _list_named([os.fspath(name) for name in source], root=None)
-
-
-def list_again(root: str, kind: str, paths: Sequence[str]) -> Listing:
-    """List a source that was listed before.
-
-    Parameters
-    ----------
-    root
-        Where its root folder is now.
-    kind
-        How it was named; see `Listing`.
-    paths
-        The files that it had, for a source that is a file or a list of files: those are listed that are there.
-
-    Raises
-    ------
-    NotFoundError
-        If the root is not there.
-    EmptySourceError
-        If a folder holds no Parquet file any more, or a pattern matches none.
-    """
-    if not os.path.isdir(root):
-        raise NotFoundError(
-            f"root of the source files is not there: {root}",
-            hint="name the folder that the paths are relative to with --root / root=",
-            path=root,
-        )
-    if kind == "folder":
-        return _list_folder(root)
-    if kind.startswith("glob "):
-        return _list_glob(kind.removeprefix("glob "), root=os.path.abspath(root))
-    there = [path for path in dict.fromkeys(paths) if os.path.isfile(join(root, path))]
-    return _listing(os.path.abspath(root), there, kind, {})
-
-
-def _list_named(names: list[str], *, root: str | None) -> Listing:
-    if not names:
-        raise EmptySourceError("the list of files is empty", hint="name at least one Parquet file")
-    missing = [name for name in names if not os.path.isfile(name)]
-    if missing:
-        raise NotFoundError(
-            f"{len(missing)} of {len(names)} files of the list are not there: {', '.join(missing[:10])}",
-            hint="check the list",
-            path=missing[0],
-        )
-    if root is None:
-        root = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in names])
-    return _list_files(names, root=root, kind="list")
-
-
-def _list_folder(folder: str) -> Listing:
-    root = os.path.abspath(folder)
-    skipped: dict[str, int] = {}
-    found: list[str] = []
-    seen_folders: set[tuple[int, int]] = set()
-    pending = [""]
-    while pending:
-        relative = pending.pop()
-        here = os.path.join(root, relative) if relative else root
-        stat = os.stat(here)
-        if (stat.st_dev, stat.st_ino) in seen_folders:
-            _count(skipped, "folder seen already")
-            continue
-        seen_folders.add((stat.st_dev, stat.st_ino))
-        with os.scandir(here) as entries:
-            for entry in entries:
-                path = f"{relative}/{entry.name}" if relative else entry.name
-                if entry.name in _LAKE_MARKERS:
-                    _refuse_lake(folder, path, _LAKE_MARKERS[entry.name])
-                if _is_folder(entry):
-                    reason = _why_skip_folder(entry.name)
-                    if reason is None:
-                        pending.append(path)
-                else:
-                    reason = _why_skip_file(entry.name)
-                    if reason is None:
-                        found.append(path)
-                if reason is not None:
-                    _count(skipped, reason)
-    if not found:
-        raise EmptySourceError(
-            f"no Parquet file below {folder}" + (f" ({_counts(skipped)})" if skipped else ""),
-            hint=f"names must end in {', '.join(PARQUET_SUFFIXES)} and not start with '.' or '_'",
-            path=folder,
-        )
-    return _listing(root, found, "folder", skipped)
-
-
-def _split_glob(pattern: str) -> tuple[str, str]:
-    """Return the folder that a pattern begins with, and what comes after it."""
-    fixed = Path(pattern)
-    while globbing.has_magic(str(fixed)):
-        fixed = fixed.parent
-    root = os.path.abspath(fixed)
-    return os.path.relpath(os.path.abspath(pattern), root), root
-
-
-def _list_glob(pattern: str, *, root: str) -> Listing:
-    """List what matches a pattern that is relative to the root."""
-    skipped: dict[str, int] = {}
-    found: set[str] = set()
-    for name in globbing.iglob(pattern, root_dir=root, recursive=True):
-        if not os.path.isfile(os.path.join(root, name)):
-            continue
-        path = os.path.normpath(name)
-        *folders, last = path.split(os.sep)
-        reasons = [_why_skip_folder(part) for part in folders] + [_why_skip_file(last)]
-        reason = next((r for r in reasons if r is not None), None)
-        if reason is None:
-            found.add(path)
-        else:
-            _count(skipped, reason)
-    if not found:
-        whole = os.path.join(root, pattern)
-        raise EmptySourceError(
-            f"no Parquet file matches {whole}" + (f" ({_counts(skipped)})" if skipped else ""),
-            hint="quote the pattern, and check it with ls",
-            path=whole,
-        )
-    return _listing(root, found, f"glob {pattern}", skipped)
-
-
-def _list_files(names: Iterable[str], *, root: str, kind: str) -> Listing:
-    paths = [os.path.relpath(os.path.abspath(name), root) for name in names]
-    outside = [path for path in paths if path.split(os.sep)[0] == os.pardir]
-    if outside:
-        raise UsageError(f"file lies outside {root}: {outside[0]}", path=outside[0])
-    return _listing(root, dict.fromkeys(paths), kind, {})
-
-
-def _listing(root: str, found: Iterable[str], kind: str, skipped: dict[str, int]) -> Listing:
-    return Listing(root=root, paths=in_byte_order(found), kind=kind, skipped=dict(sorted(skipped.items())))
-
-
-def in_byte_order(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return paths in the order of their bytes; raises BadFileError for one that is not UTF-8."""
-    encoded = []
-    for path in paths:
-        try:
-            encoded.append(path.encode("utf-8"))
-        except UnicodeEncodeError as error:
-            raise BadFileError(
-                f"file name is not UTF-8: {path!r}", hint="rename the file", file=path
-            ) from error
-    return tuple(name.decode("utf-8") for name in sorted(encoded))
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=True)
-
-
-def _why_skip_folder(name: str) -> str | None:
-    if name.endswith(INDEX_SUFFIX):
-        return "index folder"
-    return _why_hidden(name)
-
-
-def _why_skip_file(name: str) -> str | None:
-    hidden = _why_hidden(name)
-    if hidden is not None:
-        return hidden
-    if name.lower().endswith(MANIFEST_SUFFIX):
-        return "manifest"
-    return None if name.lower().endswith(PARQUET_SUFFIXES) else "not a Parquet name"
-
-
-def _why_hidden(name: str) -> str | None:
-    if name.startswith(".") or (name.startswith("_") and "=" not in name):
-        return "hidden name"
-    return None
-
-
-def _refuse_lake(folder: str, marker: str, kind: str) -> None:
-    raise SourceError(
-        f"{folder} is a {kind} table (it holds {marker}): not every Parquet file in it is live",
-        hint="pass the live files as a list (files=[...], --files FILE)",
-        path=folder,
-    )
-
-
-def _count(counts: dict[str, int], reason: str) -> None:
-    counts[reason] = counts.get(reason, 0) + 1
-
-
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{n} passed over: {reason}" for reason, n in sorted(counts.items()))
 
 
 # -- writing --------------------------------------------------------------------------------------------------

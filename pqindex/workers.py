@@ -62,7 +62,7 @@ def _scan_in_processes(
             pool = ProcessPoolExecutor(
                 max_workers=min(size, len(batches)), initializer=_start_worker, initargs=(os.getpid(),)
             )
-            futures = [pool.submit(_scan_batch, root, paths, options) for paths in batches]
+            futures = [pool.submit(_scan_batch, root, paths, options.of(paths)) for paths in batches]
         try:
             for future in futures:
                 yield future.result()

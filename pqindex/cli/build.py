@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 import pqindex
-from pqindex.cli.options import common
+from pqindex.cli.options import common, read_types
 from pqindex.cli.output import one_line, print_fields, print_json, print_text, progress_bar
+from pqindex.units import KEY, UNITS
 
 FIRST_QUERY = "SELECT * FROM index LIMIT 5"
 
@@ -22,7 +23,16 @@ FIRST_QUERY = "SELECT * FROM index LIMIT 5"
     "-o", "--output", metavar="INDEX", help="Where to write it; by default SOURCE.pqindex beside the source."
 )
 @click.option(
-    "--key", default="seq_id", show_default=True, metavar="COLUMN", help="The column that names a sequence."
+    "--unit",
+    type=click.Choice(UNITS),
+    default=KEY,
+    show_default=True,
+    help="What one sequence is: all rows of one key, or each row, row group or file.",
+)
+@click.option(
+    "--key",
+    metavar="COLUMN",
+    help="The column, or the Hive partition, that names a sequence.  [default: seq_id, with --unit key]",
 )
 @click.option("--order", metavar="COLUMN", help="The column that must strictly increase inside a sequence.")
 @click.option(
@@ -57,6 +67,35 @@ FIRST_QUERY = "SELECT * FROM index LIMIT 5"
     help="Index the files that FILE lists, one a line, relative to the folder SOURCE; - is standard input.",
 )
 @click.option(
+    "--delta", "table_format", flag_value="delta", help="SOURCE is a Delta table: index its live files."
+)
+@click.option(
+    "--iceberg",
+    "table_format",
+    flag_value="iceberg",
+    help="SOURCE is an Iceberg table, or one of its metadata files: index its live files.",
+)
+@click.option(
+    "--table-version",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Version of the Delta table, or snapshot id of the Iceberg table; the newest by default.",
+)
+@click.option(
+    "--ignore-lake",
+    is_flag=True,
+    help="Take every file in the folder of a table format (Delta, Iceberg, Hudi), live or not.",
+)
+@click.option("--list-skipped", is_flag=True, help="List the names that are passed over, and by which rule.")
+@click.option(
+    "--partition-type",
+    "partition_types",
+    multiple=True,
+    metavar="NAME=TYPE",
+    callback=read_types,
+    help="Give the values of a Hive partition a type, e.g. year=int64; they are text by default. Repeatable.",
+)
+@click.option(
     "--statistics",
     multiple=True,
     metavar="COLUMN",
@@ -78,7 +117,8 @@ def build(
     source: tuple[str, ...],
     output: str | None,
     *,
-    key: str,
+    unit: str,
+    key: str | None,
     order: str | None,
     check: str,
     join: bool,
@@ -86,6 +126,11 @@ def build(
     layout: str,
     on_bad_file: str,
     files: Any,
+    table_format: str | None,
+    table_version: int | None,
+    ignore_lake: bool,
+    list_skipped: bool,
+    partition_types: dict[str, str],
     statistics: tuple[str, ...],
     no_trust_statistics: bool,
     pages: str,
@@ -94,7 +139,7 @@ def build(
 ) -> int:
     """Build the index of SOURCE: a folder, a file, several files, or a glob pattern in quotes.
 
-    The source is not changed. A sequence is all rows with one value of the key column.
+    The source is not changed. A sequence is all rows with one value of the key column, or what --unit says.
 
     \b
       pqindex build data/
@@ -107,6 +152,7 @@ def build(
             key,
             order,
             index=output,
+            unit=unit,
             check=check,
             join=join,
             skip_null_keys=skip_null_keys,
@@ -116,18 +162,30 @@ def build(
             statistics=list(statistics) or None,
             trust_statistics=not no_trust_statistics,
             pages=pages,
+            partition_types=partition_types,
+            table_format=table_format,
+            table_version=table_version,
+            ignore_lake=ignore_lake,
             workers=workers,
             progress=progress,
         )
     elapsed_s = time.monotonic() - started
-    return print_built(index, elapsed_s=elapsed_s, as_json=as_json)
+    passed_over = index.passed_over() if list_skipped else None
+    return print_built(index, elapsed_s=elapsed_s, as_json=as_json, passed_over=passed_over)
 
 
-def print_built(index: pqindex.Index, *, elapsed_s: float, as_json: bool) -> int:
+def print_built(
+    index: pqindex.Index,
+    *,
+    elapsed_s: float,
+    as_json: bool,
+    passed_over: list[dict[str, str]] | None = None,
+) -> int:
     """Print what a build made, and return the exit code: 1 if files were skipped."""
     skipped = index.report["skipped"]
     if as_json:
-        print_json({**index.info(), "elapsed_s": round(elapsed_s, 3)})
+        listed = {} if passed_over is None else {"passed_over": passed_over}
+        print_json({**index.info(), "elapsed_s": round(elapsed_s, 3), **listed})
         return 1 if skipped else 0
     path = os.path.relpath(index.path) if _is_below_here(index.path) else index.path
     print_text(path)
@@ -144,11 +202,18 @@ def print_built(index: pqindex.Index, *, elapsed_s: float, as_json: bool) -> int
     )
     for note in index.report["notes"]:
         print_text(f"note: {one_line(note)}")
+    print_passed_over(passed_over or [])
     for file in skipped:
         print_text(one_line(f"skipped: {file['path']}: {file['reason']}: {file['message']}"))
     print_text(f"layout: {index.layout()}; see pqindex doctor {shlex.quote(path)}")
     print_text(f'next: pqindex query {shlex.quote(path)} "{FIRST_QUERY}"')
     return 1 if skipped else 0
+
+
+def print_passed_over(names: list[dict[str, str]]) -> None:
+    """Print the names that are no source files, a line each."""
+    for name in names:
+        print_text(one_line(f"passed over: {name['path']}: {name['rule']}"))
 
 
 def _is_below_here(path: str) -> bool:

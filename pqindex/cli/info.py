@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import pqindex
+from pqindex.cli.build import print_passed_over
 from pqindex.cli.options import common, located, versioned
 from pqindex.cli.output import print_fields, print_json, print_rows, print_text
 from pqindex.cli.targets import open_target
@@ -12,13 +13,24 @@ from pqindex.cli.targets import open_target
 
 @click.command()
 @click.argument("index")
+@click.option(
+    "--skipped",
+    is_flag=True,
+    help="List the source again, and say which names in it are no source files and by which rule.",
+)
 @versioned
 @located
 @common
-def info(index: str, *, snapshot: int | None, root: str | None, as_json: bool) -> None:
+def info(index: str, *, skipped: bool, snapshot: int | None, root: str | None, as_json: bool) -> None:
     """Say what INDEX holds: counts, key, columns, digest."""
-    facts = pqindex.open(index, snapshot=snapshot, root=root).info()
-    (print_json if as_json else print_fields)(facts)
+    opened = pqindex.open(index, snapshot=snapshot, root=root)
+    facts = opened.info()
+    passed_over = opened.passed_over() if skipped else []
+    if as_json:
+        print_json({**facts, **({"passed_over": passed_over} if skipped else {})})
+        return
+    print_fields(facts)
+    print_passed_over(passed_over)
 
 
 @click.command()

@@ -38,6 +38,19 @@ def _read_attached(
     return attached
 
 
+def read_types(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Return the values NAME=TYPE of an option as a mapping."""
+    types: dict[str, str] = {}
+    for value in values:
+        name, equals, wanted = value.rpartition("=")
+        if not (name and equals and wanted):
+            raise click.BadParameter(f"expected NAME=TYPE, found {value!r}")
+        if name in types:
+            raise click.BadParameter(f"{name!r} is given two types")
+        types[name] = wanted
+    return types
+
+
 def _read_parameters(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[Any]:
     return [_read_parameter(value) for value in values]
 

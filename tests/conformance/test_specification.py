@@ -71,10 +71,16 @@ BAD = {
         ("parent", 0),
         ("source/root", 3),
         ("source/kind", ...),
+        ("source/ignore_lake", "no"),
+        ("source/table", {"format": "delta", "version": 3}),
+        ("source/passed_over", {"hidden name": -1}),
         ("options/check", "all"),
         ("options/join", 1),
         ("options/pages", True),
         ("options/key", ...),
+        ("options/key", 1),
+        ("options/unit", "column"),
+        ("options/partition_types", {"year": "int63"}),
         ("options/statistics", [1]),
         ("schemas/0/schema", ...),
         ("schemas/0/created_by", 5),
@@ -298,8 +304,11 @@ def test_files_and_names_S1_P1_P2_P3(index: pqindex.Index) -> None:
         metadata = pq.read_schema(path).metadata
         assert (metadata[b"pqindex.table"], metadata[b"pqindex.format_version"]) == (table.encode(), b"1")
     assert json.loads((folder / "00000001.snapshot.json").read_bytes())["source"] == {
+        "ignore_lake": False,
         "kind": "folder",
+        "passed_over": {},
         "root": "../data",
+        "table": None,
     }
 
 

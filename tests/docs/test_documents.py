@@ -83,6 +83,21 @@ def run_example(folder: Path, page: str, name: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+def test_the_example_of_sources_runs_as_it_stands(tmp_path: Path) -> None:
+    for number, (robot, day) in enumerate(
+        [("007", "2026-01-01"), ("007", "2026-01-02"), ("12", "2026-01-03")]
+    ):
+        folder = tmp_path / "runs" / f"robot={robot}" / f"day={day}"
+        folder.mkdir(parents=True)
+        t = np.arange(3) + 3 * number
+        pq.write_table(pa.table({"seq_id": [number] * 3, "t": t}), folder / "a.parquet")
+    assert run_example(tmp_path, "docs/sources.md", "example: sources") == [
+        "[{'robot': '007', 'day': datetime.date(2026, 1, 2)}]",
+        "['007', '12']",
+        "robot=007/day=2026-01-01/a.parquet",
+    ]
+
+
 def test_the_example_of_windows_runs_as_it_stands(data: Path) -> None:
     lines = run_example(data.parent, "docs/windows.md", "example: windows")
     assert len(lines) == 2  # 1 + 1 + 2 + 2 + 3 windows of sequences of 6, 7, 8, 9 and 10 rows

@@ -391,7 +391,7 @@ def test_leading_zeros_and_types_in_paths_stay_text_case_7_8(tmp_path: Path) -> 
     assert answer.column("code").to_pylist() == ["01001", "2A001", None, "A/B"]
     assert answer.column("path_id").to_pylist() == ["9"] * 4
     assert any("'seq_id' is both a folder name and a column" in note for note in index.report["notes"])
-    with pytest.raises(ColumnMissingError, match="is a folder name, not a column"):
+    with pytest.raises(NullKeyError, match=r"1 rows have no 'code': code=__HIVE_DEFAULT_PARTITION__"):
         pqindex.build(tmp_path / "data", key="code")
 
 
@@ -440,13 +440,12 @@ def test_a_file_cut_at_every_offset_is_named_case_37(tmp_path: Path) -> None:
     "options",
     [
         {"check": "full"},
-        {"unit": "row"},
+        {"unit": "column"},
         {"layout": "x"},
         {"on_bad_file": "ignore"},
         {"workers": 0},
         {"order": "seq_id"},
         {"key": 1},
-        {"key": None},
         {"workers": 1.5},
         {"pages": "some"},
     ],
