@@ -15,6 +15,7 @@ import pyarrow as pa
 from pqindex import manifest as manifests
 from pqindex import storage
 from pqindex.build import Progress, build_index, is_count
+from pqindex.content import DeepReport, Recorded, content_of, no_digest, roll_up, verify_content
 from pqindex.doctor import LayoutReport, examine, facts_of_footers, facts_of_index, glance
 from pqindex.documents import DEFAULT_KEY, BuildOptions
 from pqindex.errors import FIRST_PLACES, NotFoundError, PqindexError, SourceChangedError, UsageError
@@ -28,10 +29,10 @@ from pqindex.query import (
     Parameters,
     all_places,
     chunk_source,
+    recorded_content,
     snapshots_relation,
     source_files,
 )
-from pqindex.reader import Reader
 from pqindex.readplan import ChunkSource, PqindexStalenessWarning, ReadPlan, resolve
 from pqindex.refresh import Changes, find_changes, list_again, refresh_index
 from pqindex.sidecar import Sidecar, open_sidecar, prune
@@ -57,6 +58,8 @@ def build(
     statistics: Sequence[str] | None = None,
     pages: str = "auto",
     partition_types: Mapping[str, str] | None = None,
+    attributes: Sequence[str] = (),
+    aggregates: Mapping[str, str] | None = None,
     files: Sequence[storage.PathLike] | None = None,
     table_format: str | None = None,
     table_version: int | None = None,
@@ -84,8 +87,10 @@ def build(
     unit : {"key", "row", "row_group", "file"}
         What one sequence is: all rows of one key; or each row, row group or file, whose ``seq_id`` is then text made of
         the path and the numbers, ``PATH#GROUP:ROW``, ``PATH#GROUP`` or ``PATH``. An index of rows has one row a row.
-    check : {"keys", "footer"}
+    check : {"keys", "footer", "full"}
         ``"keys"`` proves the order column's order by reading it; ``"footer"`` takes exact footer bounds for it.
+        ``"full"`` reads every value: statistics of every sequence with counts of nulls, NaN and infinities, mean and
+        deviation, the steps of the order column, and a digest of each row group's bytes. See docs/checks.md.
     layout : {"any", "one-per-row-group"}
         ``"one-per-row-group"`` refuses a row group that is not exactly one whole sequence.
     join : bool
@@ -97,13 +102,19 @@ def build(
     on_bad_file : {"error", "skip"}
         What to do with files that are not readable Parquet; skipped ones are recorded with the reason.
     statistics : list of str, optional
-        Columns whose bounds become ``stats.<column>.min`` and ``.max``; by default all flat columns of files that
-        have at most 64 of them.
+        Columns whose bounds become ``stats.<column>.min`` and ``.max`` (after a full check their moments too); by
+        default all flat columns of files that have at most 64 of them.
     pages : {"auto", "never", "always"}
         Of which row groups the places of the pages are recorded, so that a part of them can be read: by default of
         those that are not one whole sequence.
     partition_types : dict of str to str, optional
         Types of Hive partition values, by name: ``{"year": "int64"}``. All others stay the text that they are.
+    attributes : list of str
+        Columns without nesting that are constant inside every sequence: each becomes a column of ``index`` under its
+        own name. That is proved, by exact bounds or by reading; null in all rows of a sequence is null.
+    aggregates : dict of str to str
+        SQL aggregates over the rows of each sequence by name, as ``{"mean_price": "avg(price)"}``: each becomes a
+        column of ``index``. An expression sees the columns of the files alone.
     files : list of paths, optional
         Exactly these files below the folder `source`.
     table_format : {"delta", "iceberg"}, optional
@@ -125,7 +136,10 @@ def build(
     ------
     SourceError
         If the data is not what was asked for: NullKeyError, FragmentedSequenceError, NotIncreasingError,
-        MixedRowGroupError, BadFileError, ColumnMissingError, ColumnTypeError, EmptySourceError, TableFormatError.
+        MixedRowGroupError, BadFileError, ColumnMissingError, ColumnTypeError, EmptySourceError, TableFormatError;
+        NotConstantError for an attribute.
+    QueryError
+        If an aggregate is not one, is not allowed, or fails.
     NotFoundError
         If the source is not there.
     ConflictError
@@ -140,6 +154,8 @@ def build(
         raise UsageError(f"statistics: expected a list of names, found the text {statistics!r}")
     if partition_types is not None and not isinstance(partition_types, Mapping):
         raise UsageError(f"partition_types: expected names and types, found {partition_types!r}")
+    if isinstance(attributes, str) or not all(isinstance(name, str) for name in attributes):
+        raise UsageError(f"attributes: expected a list of names, found {attributes!r}")
     options = BuildOptions(
         unit=unit,
         key=DEFAULT_KEY if key is None and unit == "key" else key,
@@ -153,6 +169,8 @@ def build(
         statistics=None if statistics is None else tuple(statistics),
         pages=pages,
         partition_types=dict(partition_types or {}),
+        attributes=tuple(attributes),
+        aggregates=_expressions(aggregates),
     )
     return Index(
         build_index(
@@ -167,6 +185,16 @@ def build(
             progress=progress,
         )
     )
+
+
+def _expressions(aggregates: Any) -> tuple[tuple[str, str], ...]:
+    pairs = aggregates.items() if isinstance(aggregates, Mapping) else () if aggregates is None else [(None,)]
+    if not all(isinstance(text, str) for pair in pairs for text in pair):
+        raise UsageError(
+            f"aggregates: expected expressions by name, found {aggregates!r}",
+            hint='aggregates={"mean_price": "avg(price)"}',
+        )
+    return tuple(sorted(pairs))
 
 
 def open(  # noqa: A001  # read as pqindex.open
@@ -395,16 +423,33 @@ class Index:
         """Return what there is to know about each snapshot of the index folder, oldest first."""
         return list(snapshots_relation(self.path).to_pylist())
 
-    def verify(self) -> VerifyReport:
+    def verify(self, deep: bool = False, *, progress: Progress | None = None) -> VerifyReport:
         """Check the index's own files, and compare every source file with what was indexed.
 
-        Cost: all bytes of the index, and one read of each source file's footer.
+        Cost: all bytes of the index, and one read of each source file's footer; with `deep`, all bytes of the source.
+
+        Parameters
+        ----------
+        deep
+            Also read every row group: its bytes are compared where the index recorded them (``check="full"``), else its
+            pages are decoded. The report's notes say what could not be seen. See docs/checks.md.
+        progress
+            Called with (row groups done, row groups in all, phase) while row groups are read.
         """
         own = [Problem.of(error, error.facts.get("file", self.path)) for error in self._sidecar.verify()]
         if own:
             return VerifyReport(problems=tuple(own), n_files=0)
         files = source_files(self._sidecar, self._root, np.arange(self._sidecar.files.num_rows))
-        return manifests.verify_files(files)
+        if not deep:
+            return manifests.verify_files(files)
+        groups = self._sidecar.row_groups
+        file_no, row_group = (groups.column(name).to_numpy() for name in ("file_id", "row_group"))
+        recorded = recorded_content(self._sidecar, files)
+
+        def read(skip: frozenset[int]) -> DeepReport:
+            return verify_content(files, file_no, row_group, recorded, skip=skip, progress=progress)
+
+        return manifests.verify_files(files, read, remedy="build with check='full' / --check full records it")
 
     def doctor(self, columns: Sequence[str] | None = None) -> LayoutReport:
         """Return what the layout of the source costs those who read its sequences, and what to change.
@@ -579,6 +624,20 @@ class Index:
         self._database.close()
         self._database = Database(self._sidecar)
 
+    def _content(
+        self, places: Places, files: SourceFiles, *, read: bool, progress: Progress | None
+    ) -> tuple[str | None, ...]:
+        """Return what is to be recorded of the bytes of each file; with `read`, of all of them."""
+        known = recorded_content(self._sidecar, files)
+        file_no, row_group = places.row_groups()
+        if read:
+            return content_of(files, file_no, row_group, known, progress)
+        groups = zip(file_no.tolist(), row_group.tolist(), strict=True)
+        by_file: list[list[bytes | None]] = [[] for _ in files.paths]
+        for number, group in groups:
+            by_file[number].append(known(number, group))
+        return tuple(map(roll_up, by_file))
+
     def _chunk_source(self, files: SourceFiles) -> ChunkSource:
         return chunk_source(self._sidecar, files)
 
@@ -674,6 +733,7 @@ class Selection:
         seed: int | None = None,
         *,
         statistics: Sequence[str] | None = None,
+        content: bool = False,
         overwrite: bool = False,
         progress: Progress | None = None,
     ) -> Manifest:
@@ -688,10 +748,14 @@ class Selection:
         statistics
             Columns whose statistics are computed and pinned too, part of the manifest's identity: a training that
             normalises otherwise is another training. It reads those columns of every sequence.
+        content
+            Record the bytes of every row group that the sequences touch, part of the manifest's identity, so that
+            ``verify(deep=True)`` sees values that were replaced. What the index recorded (``check="full"``) is pinned
+            in any case; with `content` the rest is read.
         overwrite
             Replace a manifest that is there; other files are never replaced.
         progress
-            Called with (sequences done, sequences in all, phase) while statistics are computed.
+            Called with (number done, number in all, phase) while statistics are computed or content is read.
 
         Raises
         ------
@@ -709,6 +773,9 @@ class Selection:
             found = {} if statistics is None else self.statistics(statistics, progress=progress)
             return {name: values.to_json() for name, values in found.items()}
 
+        def recorded() -> tuple[str | None, ...]:
+            return self._index._content(self._places, self._files, read=content, progress=progress)
+
         info = self._index.info()
         self._index.check_target(path)
         manifests.pin(
@@ -723,6 +790,7 @@ class Selection:
             index=self._index.path,
             notes={"snapshot": self._index.snapshot, "writer": info["writer"]},
             statistics=computed,
+            content=recorded,
         )
         return load_manifest(path, root=self._index.root)
 
@@ -861,6 +929,7 @@ class Manifest:
             "n_sequences": header.n_sequences,
             "n_rows": header.n_rows,
             "n_files": len(header.files),
+            "content_recorded": all("content_sha256" in file for file in header.files),
             "columns": self.extra.column_names,
             "statistics": {name: dict(values) for name, values in header.statistics.items()},
             "selection_digest": header.selection_digest,
@@ -875,15 +944,36 @@ class Manifest:
         """
         return _to_table(self._loaded.places)
 
-    def verify(self, deep: bool = False) -> VerifyReport:
+    def verify(self, deep: bool = False, *, progress: Progress | None = None) -> VerifyReport:
         """Compare every source file of the manifest with what was pinned.
 
         Parameters
         ----------
         deep
-            Also read every row group that the manifest touches in full, so that torn pages are found.
+            Also read every row group that the manifest touches: its bytes are compared where they were recorded, in the
+            manifest or in the index that was asked, else its pages are decoded. The report's notes say what could not
+            be seen. See docs/checks.md.
+        progress
+            Called with (row groups done, row groups in all, phase) while row groups are read.
         """
-        return manifests.verify_files(self._loaded.files, self._read_all if deep else None)
+        files = self._loaded.files
+        if not deep:
+            return manifests.verify_files(files)
+        file_no, row_group = self._loaded.places.row_groups()
+        recorded = _recorded_of_manifest(self._loaded)
+
+        def read(skip: frozenset[int]) -> DeepReport:
+            return verify_content(
+                files,
+                file_no,
+                row_group,
+                recorded,
+                rolled_up=files.content_sha256,
+                skip=skip,
+                progress=progress,
+            )
+
+        return manifests.verify_files(files, read, remedy="pin with content=True / --content records it")
 
     def doctor(self, columns: Sequence[str] | None = None) -> LayoutReport:
         """Return what the layout costs those who read these sequences; see `Index.doctor`.
@@ -930,18 +1020,6 @@ class Manifest:
             path=self.path,
         )
 
-    def _read_all(self) -> tuple[int, list[Problem]]:
-        problems = []
-        with Reader(self) as reader:
-            for position in np.argsort(
-                self._loaded.places.file_no[self._loaded.places.segment_stops[:-1]], kind="stable"
-            ):
-                try:
-                    reader[int(position)]
-                except PqindexError as error:
-                    problems.append(Problem.of(error, error.facts.get("file", self.path)))
-            return reader.stats()["groups"], problems
-
 
 def chunk_source_of_manifest(loaded: LoadedManifest) -> ChunkSource | None:
     """Return what the index of a manifest knows, None where it is gone or is another one by now."""
@@ -952,6 +1030,15 @@ def chunk_source_of_manifest(loaded: LoadedManifest) -> ChunkSource | None:
         return None
 
 
+def _recorded_of_manifest(loaded: LoadedManifest) -> Recorded:
+    """Return what the index of a manifest knows of the bytes of row groups; nothing where it is gone."""
+    sidecar = sidecar_of_manifest(loaded)
+    try:
+        return no_digest if sidecar is None else recorded_content(sidecar, loaded.files)
+    except PqindexError:
+        return no_digest
+
+
 def sidecar_of_manifest(loaded: LoadedManifest) -> Sidecar | None:
     """Return the index of a manifest, None where it is gone or is another one by now."""
     hint, number = loaded.notes.get("index"), loaded.notes.get("snapshot")
@@ -960,10 +1047,9 @@ def sidecar_of_manifest(loaded: LoadedManifest) -> Sidecar | None:
     path = os.path.normpath(os.path.join(os.path.dirname(loaded.path), hint))
     try:
         sidecar = open_sidecar(path, number)
-        same = sidecar.snapshot.content_digest == loaded.header.content_digest
-        return sidecar if same else None
     except PqindexError:
         return None
+    return sidecar if sidecar.snapshot.content_digest == loaded.header.content_digest else None
 
 
 def _resolve_manifest(

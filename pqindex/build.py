@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from pqindex import storage
 from pqindex.assemble import assemble
+from pqindex.content import add_content, validate_content_options
 from pqindex.documents import BuildOptions, Part, Snapshot
 from pqindex.errors import (
     FIRST_PLACES,
@@ -125,26 +126,108 @@ def build_index(
     scan = scan_source(listing, listing.paths, options, workers=workers, progress=progress)
     _check_statistics(options, scan)
     check_types_are_used(scan.files, options.partition_types)
-    raise_bad_files(scan.skipped, options, n_files=len(listing.paths))
-    if progress is not None:
-        progress(len(listing.paths), len(listing.paths), "assemble")
-    tables = tables_of(scan, options)
-    check_unchanged(listing.root, scan.files)
+    found = tables_of(listing, scan, options, workers=workers, progress=progress)
     if progress is not None:
         progress(len(listing.paths), len(listing.paths), "write")
     with writing(path):
-        part, written = write_part(path, tables, scan_notes(scan))
-        draft = new_snapshot(
-            path, listing, options, schemas=scan.schemas, parts=(part,), skipped=scan.skipped, parent=parent
-        )
+        part, written = write_part(path, found.tables, found.notes)
+        draft = new_snapshot(path, listing, options, found, parts=(part,), parent=parent)
         snapshot = summed_up(Sidecar(path, draft, {part.name: written}), listing)
         if parent is not None and _says_the_same(parent.snapshot, snapshot):
             return parent
         return commit(path, snapshot)
 
 
-def tables_of(scan: ScanBatch, options: BuildOptions) -> dict[str, pa.Table]:
-    """Return the tables of the part that holds what was scanned."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTables:
+    """What was found in some files of a source, ready to be written as a part.
+
+    Attributes
+    ----------
+    tables : dict of str to pyarrow.Table
+        The tables of the part, none where no file is left.
+    schemas : tuple of SchemaRecord
+        What `files.schema_no` counts.
+    skipped : tuple of Skipped
+        Files that cannot be read.
+    notes : tuple of str
+        What there is to say of the files, for people.
+    """
+
+    tables: Mapping[str, pa.Table]
+    schemas: tuple[SchemaRecord, ...]
+    skipped: tuple[Skipped, ...]
+    notes: tuple[str, ...]
+
+
+def tables_of(
+    listing: storage.Listing,
+    scan: ScanBatch,
+    options: BuildOptions,
+    *,
+    before: Sequence[SchemaRecord] = (),
+    kept: Sequence[int] = (),
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> FoundTables:
+    """Return the tables of the part that holds what was scanned, with what only the values tell.
+
+    Files that turn out to be damaged when their pages are read are left out as if they were not there, where
+    ``on_bad_file="skip"``: the others are then scanned once more.
+
+    Parameters
+    ----------
+    listing, scan, options
+        The source, and what was scanned of it. The scan's files are numbered anew, in place.
+    before
+        The schemas that the index has already, from which the numbers of schemas go on.
+    kept
+        Numbers of those that files have which are not scanned.
+    workers, progress
+        See `build_index`.
+
+    Raises
+    ------
+    SourceError
+        As `build_index` does.
+    """
+    n_files = len(listing.paths)
+    damaged: tuple[Skipped, ...] = ()
+    while True:
+        skipped = sorted([*scan.skipped, *damaged], key=lambda one: one.path.encode())
+        raise_bad_files(skipped, options, n_files=n_files)
+        if progress is not None:
+            progress(scan.files.num_rows, scan.files.num_rows, "assemble")
+        schemas = _number_schemas(before, scan)
+        if not scan.files.num_rows:
+            return FoundTables(tables={}, schemas=schemas, skipped=tuple(skipped), notes=())
+        content = add_content(
+            _tables(scan, options),
+            schemas,
+            options,
+            root=listing.root,
+            types_of=list(dict.fromkeys([*(before[i] for i in kept), *scan.schemas])),
+            n_processes=n_cores() if workers is None else workers,
+            probe=workers is None,
+            progress=progress,
+        )
+        if not content.skipped:
+            break
+        damaged += content.skipped
+        raise_bad_files([*scan.skipped, *damaged], options, n_files=n_files)
+        bad = {one.path for one in damaged}
+        left = [path for path in scan.files.column("path").to_pylist() if path not in bad]
+        scan = scan_source(listing, left, options, workers=workers, progress=progress)
+    _check_unchanged(listing.root, scan.files)
+    return FoundTables(
+        tables=content.tables,
+        schemas=schemas,
+        skipped=tuple(skipped),
+        notes=(*_scan_notes(scan, options), *content.notes),
+    )
+
+
+def _tables(scan: ScanBatch, options: BuildOptions) -> dict[str, pa.Table]:
     sequences, segments = assemble(scan, options)
     tables = {
         "files": scan.files,
@@ -161,14 +244,24 @@ def tables_of(scan: ScanBatch, options: BuildOptions) -> dict[str, pa.Table]:
     return tables
 
 
+def _number_schemas(before: Sequence[SchemaRecord], scan: ScanBatch) -> tuple[SchemaRecord, ...]:
+    """Make the schema numbers of a scan go on from those that there are, and return all schemas."""
+    numbers = {schema: i for i, schema in enumerate(before)}
+    mapped = [numbers.setdefault(schema, len(numbers)) for schema in scan.schemas]
+    if before and mapped:
+        at = scan.files.column_names.index("schema_no")
+        numbered = pa.array(mapped, pa.int32()).take(scan.files.column("schema_no").combine_chunks())
+        scan.files = scan.files.set_column(at, scan.files.field(at), numbered)
+    return tuple(numbers)
+
+
 def new_snapshot(
     path: str,
     listing: storage.Listing,
     options: BuildOptions,
+    found: FoundTables,
     *,
-    schemas: Sequence[SchemaRecord],
     parts: Sequence[Part],
-    skipped: Sequence[Skipped],
     parent: Sidecar | None,
 ) -> Snapshot:
     """Return a draft of the snapshot that follows `parent`, of parts that are written already."""
@@ -183,9 +276,9 @@ def new_snapshot(
         table=listing.table,
         passed_over=listing.skipped,
         options=options,
-        schemas=tuple(schemas),
+        schemas=found.schemas,
         parts=tuple(parts),
-        skipped=tuple({"path": s.path, "reason": s.reason, "message": s.message} for s in skipped),
+        skipped=tuple({"path": s.path, "reason": s.reason, "message": s.message} for s in found.skipped),
         notes=(),
         totals={},
         content_digest="",
@@ -207,7 +300,9 @@ def summed_up(draft: Sidecar, listing: storage.Listing) -> Snapshot:
             "n_segments": _sum(sequences, "n_segments"),
             "n_skipped_rows": n_rows - _sum(sequences, "row_count"),
         },
-        content_digest=content_digest(draft.snapshot.options, files, sequences, draft.segments),
+        content_digest=content_digest(
+            draft.snapshot.options, files, sequences, draft.segments, draft.row_groups
+        ),
     )
 
 
@@ -215,7 +310,7 @@ def _sum(table: pa.Table, column: str) -> int:
     return int(pc.sum(table.column(column)).as_py() or 0)
 
 
-def check_unchanged(root: str, files: pa.Table) -> None:
+def _check_unchanged(root: str, files: pa.Table) -> None:
     """Refuse to commit what was read of files that were written to in the meantime.
 
     Raises
@@ -243,7 +338,7 @@ def check_unchanged(root: str, files: pa.Table) -> None:
 def _validate_options(options: BuildOptions) -> None:
     choices = {
         "unit": UNITS,
-        "check": ("footer", "keys"),
+        "check": ("footer", "keys", "full"),
         "layout": ("any", "one-per-row-group"),
         "on_bad_file": ("error", "skip"),
         "pages": ("auto", "never", "always"),
@@ -261,6 +356,7 @@ def _validate_options(options: BuildOptions) -> None:
         )
     if options.order is not None and options.order == options.key:
         raise UsageError(f"the key and the order are the same column: {options.key!r}")
+    validate_content_options(options)
 
 
 def _validate_unit(options: BuildOptions) -> None:
@@ -340,8 +436,8 @@ def _scan_options(options: BuildOptions, listing: storage.Listing) -> ScanOption
         key=options.key,
         unit=options.unit,
         order=options.order,
-        check_order=options.order is not None and (options.check == "keys" or options.join),
-        trust_statistics=options.trust_statistics,
+        check_order=options.order is not None and (options.check != "footer" or options.join),
+        trust_statistics=options.trust_statistics and options.check != "full",
         statistics=options.statistics,
         pages=options.pages,
         partition_types=options.partition_types,
@@ -515,10 +611,10 @@ def _check_statistics(options: BuildOptions, scan: ScanBatch) -> None:
 # -- what the build has to say ---------------------------------------------------------------------------------
 
 
-def scan_notes(scan: ScanBatch) -> list[str]:
+def _scan_notes(scan: ScanBatch, options: BuildOptions) -> list[str]:
     """Return what a scan has to say about its files, for people."""
     notes = [*scan.notes, *comparison_notes(scan.comparisons)]
-    if scan.n_key_reads:
+    if scan.n_key_reads and options.check != "full":
         notes.append(
             f"the key column of {scan.n_key_reads} of {scan.row_groups.num_rows} row groups was read, since their "
             f"bounds do not prove one key"

@@ -37,7 +37,7 @@ _PART = re.compile(r"^[0-9a-f]{16}$")
 Check: TypeAlias = Callable[[Any], str | None]
 """Takes a value and returns what was expected instead, None where the value is good."""
 
-Shape: TypeAlias = "Check | _ListOf | _MapOf | Mapping[str, Shape]"
+Shape: TypeAlias = "Check | _ListOf | _MapOf | _MayHave | Mapping[str, Shape]"
 
 
 # -- what a field may hold ------------------------------------------------------------------------------------
@@ -116,6 +116,10 @@ def _ascending_below(numbers: list[int], limit: int) -> bool:
     return all(a < b for a, b in itertools.pairwise([-1, *numbers, limit]))
 
 
+def _names(value: Any) -> str | None:
+    return None if value is not None and _names_or_null(value) is None else "a list of texts"
+
+
 def _or_null(check: Check) -> Check:
     def checked(value: Any) -> str | None:
         expected = None if value is None else check(value)
@@ -135,6 +139,13 @@ class _ListOf:
 
 @dataclass(frozen=True, slots=True)
 class _MapOf:
+    item: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class _MayHave:
+    """A field that may be missing."""
+
     item: Shape
 
 
@@ -159,8 +170,10 @@ def _validate(value: Any, shape: Shape, where: str, problems: list[str]) -> None
         for name, item_shape in inner.items():
             if name in value:
                 _validate(value[name], item_shape, f"{where}.{name}", problems)
-            else:
+            elif not isinstance(item_shape, _MayHave):
                 problems.append(f"{where}.{name}: missing")
+    elif isinstance(shape, _MayHave):
+        _validate(value, shape.item, where, problems)
     else:
         expected = shape(value)
         if expected is not None:
@@ -171,7 +184,7 @@ OPTIONS: Mapping[str, Shape] = {
     "unit": _one_of(*UNITS),
     "key": _or_null(_text),
     "order": _or_null(_text),
-    "check": _one_of("footer", "keys"),
+    "check": _one_of("footer", "keys", "full"),
     "layout": _one_of("any", "one-per-row-group"),
     "join": _flag,
     "skip_null_keys": _flag,
@@ -180,6 +193,8 @@ OPTIONS: Mapping[str, Shape] = {
     "statistics": _names_or_null,
     "pages": _one_of("auto", "never", "always"),
     "partition_types": _MapOf(_one_of(*TYPES)),
+    "attributes": _names,
+    "aggregates": _MapOf(_text),
 }
 
 TOTALS = ("n_files", "n_row_groups", "n_rows", "n_sequences", "n_segments", "n_skipped_rows")
@@ -245,6 +260,7 @@ _MANIFEST: Mapping[str, Shape] = {
             "footer_length": _count,
             "footer_sha256": _sha256,
             "n_rows": _count,
+            "content_sha256": _MayHave(_sha256),
         }
     ),
 }
@@ -341,7 +357,7 @@ class BuildOptions:
     order : str or None
         Name of the column that must strictly increase inside a sequence.
     check : str
-        ``"footer"`` or ``"keys"``.
+        ``"footer"``, ``"keys"`` or ``"full"``.
     layout : str
         ``"any"``, or ``"one-per-row-group"`` where every row group must be one whole sequence.
     join : bool
@@ -353,12 +369,16 @@ class BuildOptions:
     on_bad_file : str
         ``"error"`` or ``"skip"``.
     statistics : tuple of str or None
-        Columns whose footer bounds are kept; None is the default rule.
+        Columns that statistics are kept of; None is the default rule.
     pages : str
         For which row groups the places of pages are kept: ``"auto"``, those that are not one whole sequence;
         ``"never"``; ``"always"``. No part of the identity, since it changes only what a read costs.
     partition_types : dict of str to str
         Types that were given to partition values, by name of the partition; the others are text.
+    attributes : tuple of str
+        Columns that are constant inside a sequence, and become columns of the index.
+    aggregates : tuple of (str, str)
+        Names and SQL expressions of what is computed over the rows of each sequence, ascending by name.
     """
 
     unit: str = KEY
@@ -373,12 +393,16 @@ class BuildOptions:
     statistics: tuple[str, ...] | None = None
     pages: str = "auto"
     partition_types: Mapping[str, str] = field(default_factory=dict)
+    attributes: tuple[str, ...] = ()
+    aggregates: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object of the options."""
         value = {f.name: getattr(self, f.name) for f in fields(self)}
         value["statistics"] = None if self.statistics is None else list(self.statistics)
         value["partition_types"] = dict(self.partition_types)
+        value["attributes"] = list(self.attributes)
+        value["aggregates"] = dict(self.aggregates)
         return value
 
     def identity(self) -> dict[str, Any]:
@@ -392,6 +416,8 @@ class BuildOptions:
         """Return the options of a checked JSON object."""
         known = {f.name: value[f.name] for f in fields(cls)}
         known["statistics"] = None if known["statistics"] is None else tuple(known["statistics"])
+        known["attributes"] = tuple(known["attributes"])
+        known["aggregates"] = tuple(sorted(known["aggregates"].items()))
         return cls(**known)
 
 

@@ -171,6 +171,18 @@ def sequences_schema(
     return pa.schema(fields)
 
 
+MAY_HAVE = ("order_step_min", "order_step_max", "order_gaps", "stats", "attributes", "aggregates")
+"""The columns of `sequences` that hang on what was asked of the build, in their order."""
+
+
+def sequences_schema_of(found: pa.Schema) -> pa.Schema:
+    """Return the schema of a table `sequences`, with those of the columns `MAY_HAVE` that are there, in their types."""
+    fixed = sequences_schema(found.field("seq_id").type, found.field("order_min").type, {})
+    return pa.schema(
+        [*fixed, *(pa.field(name, found.field(name).type) for name in MAY_HAVE if name in found.names)]
+    )
+
+
 def manifest_schema(key_type: pa.DataType, extra: pa.Schema) -> pa.Schema:
     """Return the schema of a manifest's rows (rule M2)."""
     segment = pa.struct(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pqindex import storage
 from pqindex.arrowtypes import concat, is_key_type, is_order_type, plain_array, plain_type, type_name
-from pqindex.errors import BadFileError, ColumnMissingError, ColumnTypeError
+from pqindex.errors import BadFileError, ColumnMissingError, ColumnTypeError, PqindexError
 from pqindex.footer import Bounds, ChunkPlaces, FileMetadata, Projection, SchemaRecord, bounds, read_group
 
 MAX_ORDER_FAULTS = 100
@@ -434,7 +434,17 @@ class _Collector:
         return Place(file=self._meta.file, row_group=group, row_start=start, row_stop=stop, found=found)
 
     def _read(self, group: int, columns: Sequence[FlatColumn]) -> list[pa.Array]:
-        """Return some columns of a row group, each as one array of its plain type."""
+        """Return some columns of a row group, each as one array of its plain type; an error names the column."""
+        try:
+            return self._read_together(group, columns)
+        except BadFileError as error:
+            if len(columns) == 1:
+                raise in_column(error, self._meta.file, group, columns[0].name) from error
+            for column in columns:  # which of them is it?
+                self._read(group, [column])
+            raise
+
+    def _read_together(self, group: int, columns: Sequence[FlatColumn]) -> list[pa.Array]:
         fields = tuple(sorted({column.field for column in columns}))
         projection = self._projections.get(fields)
         if projection is None:
@@ -449,6 +459,15 @@ class _Collector:
             row_group=group,
         )
         return [plain_array(table.column(fields.index(column.field))) for column in columns]
+
+
+def in_column(error: PqindexError, file: str, row_group: int, name: str) -> PqindexError:
+    """Return an error about a row group as one that names the column; one that does so already is returned as it is."""
+    if "column" in error.facts:
+        return error
+    where = f"{file}, row group {row_group}"
+    message = error.message.replace(where, f"{where}, column {name!r}", 1)
+    return type(error)(message, hint=error.hint, **{**error.facts, "column": name})
 
 
 def run_bounds(keys: pa.Array) -> tuple[Int64Array, Int64Array]:

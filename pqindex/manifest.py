@@ -12,7 +12,7 @@ import decimal
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pqindex import storage
+from pqindex.content import DeepReport
 from pqindex.digest import sha256_hex
 from pqindex.documents import MAX_SEED, ManifestHeader
 from pqindex.errors import (
@@ -72,9 +73,10 @@ class VerifyReport:
     Attributes
     ----------
     problems : tuple of Problem
-        In the order of the files.
-    n_files, n_row_groups : int
-        How many source files were compared, and how many row groups were read in full.
+        In the order of the files; those of content behind those of files.
+    n_files, n_row_groups, n_compared : int
+        How many source files were compared, how many row groups were read in full, and of how many of these the bytes
+        were compared with a recorded digest.
     notes : tuple of str
         What the check could not see.
     """
@@ -82,6 +84,7 @@ class VerifyReport:
     problems: tuple[Problem, ...]
     n_files: int
     n_row_groups: int = 0
+    n_compared: int = 0
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -95,6 +98,7 @@ class VerifyReport:
             "ok": self.ok,
             "n_files": self.n_files,
             "n_row_groups": self.n_row_groups,
+            "n_compared": self.n_compared,
             "problems": [
                 {"file": p.file, "reason": p.reason, "change": p.change, "message": p.message}
                 for p in self.problems
@@ -146,11 +150,12 @@ def pin(
     index: str,
     notes: Mapping[str, Any],
     statistics: Callable[[], Mapping[str, Mapping[str, Any]]] | None = None,
+    content: Callable[[], tuple[str | None, ...]] | None = None,
 ) -> None:
     """Write a manifest; it is whole or absent.
 
-    `statistics` gives the statistics to pin, by column, as JSON objects. It may read all the data, so it is called once
-    everything that can be refused without it was.
+    `statistics` gives the statistics to pin, by column, as JSON objects, and `content` what is recorded of the bytes of
+    each file (rule M6). They may read all the data, so they are called once everything that can be refused without was.
 
     Raises
     ------
@@ -174,7 +179,7 @@ def pin(
         n_sequences=len(places),
         n_rows=int(places.row_counts.sum()),
         selection_digest=places.digest(files),
-        files=tuple(files.descriptors()),
+        files=tuple(replace(files, content_sha256=() if content is None else content()).descriptors()),
         statistics={} if statistics is None else statistics(),
     )
     notes = {
@@ -428,7 +433,7 @@ def _places(table: pa.Table, path: str, n_files: int) -> Places:
 
 
 def verify_files(
-    files: SourceFiles, read_all: Callable[[], tuple[int, list[Problem]]] | None = None
+    files: SourceFiles, deep: Callable[[frozenset[int]], DeepReport] | None = None, *, remedy: str = ""
 ) -> VerifyReport:
     """Compare source files with what was recorded of them: presence, size, and the digest of the footer.
 
@@ -436,21 +441,27 @@ def verify_files(
     ----------
     files
         What was recorded.
-    read_all
-        Reads every row group in full and returns how many, and what could not be read; called where the files
-        themselves are good.
+    deep
+        Reads the row groups of all files but those that it is given, and says what it found.
+    remedy
+        How content would be recorded.
     """
     problems = []
+    bad = set()
     for number, path in enumerate(files.paths):
         try:
             check_file(files, number, parse=False)
         except PqindexError as error:
             problems.append(Problem.of(error, path))
-    n_row_groups = 0
-    notes: tuple[str, ...] = ()
-    if read_all is not None and not problems:
-        n_row_groups, problems = read_all()
-        notes = (
-            "content is not recorded: values that were replaced under an equal footer and good pages cannot be seen",
-        )
-    return VerifyReport(problems=tuple(problems), n_files=len(files), n_row_groups=n_row_groups, notes=notes)
+            bad.add(number)
+    if deep is None:
+        return VerifyReport(problems=tuple(problems), n_files=len(files))
+    found = deep(frozenset(bad))
+    problems += [Problem.of(error, str(error.facts.get("file", ""))) for error in found.problems]
+    return VerifyReport(
+        problems=tuple(problems),
+        n_files=len(files),
+        n_row_groups=found.n_row_groups,
+        n_compared=found.n_compared,
+        notes=found.notes(remedy=remedy),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -47,14 +47,33 @@ def union(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([_fitted(table, schema) for table in tables])
 
 
+def with_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return the table with some of its columns as other types; names that it has not are passed over."""
+    fields = [field.with_type(types.get(field.name, field.type)) for field in table.schema]
+    schema = pa.schema(fields)
+    return table if schema.equals(table.schema) else _fitted(table, schema)
+
+
 def _stats_union(types: Iterable[pa.DataType]) -> pa.DataType:
     found: dict[str, list[pa.DataType]] = {}
     for data_type in types:
         for field in data_type:
             found.setdefault(field.name, []).append(field.type)
     lower = Counter(name.lower() for name in found)
-    merged = {name: unify_types(some) for name, some in found.items() if lower[name.lower()] == 1}
+    merged = {name: _statistics_type(some) for name, some in found.items() if lower[name.lower()] == 1}
     return pa.struct([pa.field(name, t) for name, t in merged.items() if t is not None])
+
+
+def _statistics_type(types: Sequence[pa.DataType]) -> pa.DataType | None:
+    """Return the struct with the members of all structs, None where a member has no type that holds all."""
+    members: dict[str, list[pa.DataType]] = {}
+    for data_type in types:
+        for field in data_type:
+            members.setdefault(field.name, []).append(field.type)
+    merged = {name: unify_types(some) for name, some in members.items()}
+    if any(t is None for t in merged.values()):
+        return None
+    return pa.struct([pa.field(name, t) for name, t in merged.items()])
 
 
 def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:

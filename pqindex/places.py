@@ -27,6 +27,9 @@ class SourceFiles:
     footer_sha256 : tuple of str
         Hex digests of the footers, as indexed.
     n_rows : ndarray, shape (n_files,), int64
+    content_sha256 : tuple of str or None
+        What is recorded of the bytes of each file's row groups that the sequences touch (rule M6); empty where it is of
+        none.
     """
 
     root: str
@@ -36,6 +39,7 @@ class SourceFiles:
     footer_length: Int64Array
     footer_sha256: tuple[str, ...]
     n_rows: Int64Array
+    content_sha256: tuple[str | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -50,14 +54,16 @@ class SourceFiles:
                 "footer_length": int(length),
                 "footer_sha256": sha256,
                 "n_rows": int(n_rows),
+                **({} if content is None else {"content_sha256": content}),
             }
-            for path, size, offset, length, sha256, n_rows in zip(
+            for path, size, offset, length, sha256, n_rows, content in zip(
                 self.paths,
                 self.size_bytes,
                 self.footer_offset,
                 self.footer_length,
                 self.footer_sha256,
                 self.n_rows,
+                self.content_sha256 or [None] * len(self),
                 strict=True,
             )
         ]
@@ -77,6 +83,7 @@ class SourceFiles:
             footer_length=integers("footer_length"),
             footer_sha256=tuple(d["footer_sha256"] for d in descriptors),
             n_rows=integers("n_rows"),
+            content_sha256=tuple(d.get("content_sha256") for d in descriptors),
         )
 
 
@@ -109,6 +116,14 @@ class Places:
 
     def __len__(self) -> int:
         return len(self.seq_ids)
+
+    def row_groups(self) -> tuple[Int64Array, Int64Array]:
+        """Return (file_no, row_group) of every row group that the sequences touch, each once, ascending."""
+        if not len(self.file_no):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        most = int(self.row_group.max()) + 1
+        groups = np.unique(self.file_no.astype(np.int64) * most + self.row_group)
+        return groups // most, groups % most
 
     def digest(self, files: SourceFiles) -> str:
         """Return the selection's digest: which sequences, where, in which order, with which columns (rule D6).

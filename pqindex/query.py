@@ -121,6 +121,10 @@ def _paths_of(file_id: pa.ChunkedArray, files: pa.Table) -> pa.ChunkedArray:
 def _index_relation(sidecar: Sidecar) -> pa.Table:
     table = _with_file(sidecar.sequences, sidecar.files)
     table = table.add_column(1, "seq_no", pa.array(np.arange(table.num_rows, dtype=np.int64)))
+    asked = [_members(table, name) for name in ("attributes", "aggregates")]
+    table = table.select([name for name in table.column_names if name not in {"attributes", "aggregates"}])
+    for name, column in (pair for members in asked for pair in members.items()):
+        table = table.append_column(name, column)
     found = partition_columns(
         sidecar.files,
         sidecar.snapshot.options.partition_types,
@@ -133,6 +137,14 @@ def _index_relation(sidecar: Sidecar) -> pa.Table:
     for name in found.names:
         table = table.append_column(name, values.field(name))
     return table.append_column("partition", values)
+
+
+def _members(table: pa.Table, name: str) -> dict[str, pa.ChunkedArray]:
+    """Return the members of a struct column by name, none where there is no such column."""
+    if name not in table.column_names:
+        return {}
+    column = table.column(name)
+    return {member.name: pc.struct_field(column, [i]) for i, member in enumerate(column.type)}
 
 
 def _segments_relation(sidecar: Sidecar) -> pa.Table:
@@ -228,6 +240,21 @@ def source_files(sidecar: Sidecar, root: str, file_ids: Sequence[int] | np.ndarr
         footer_sha256=tuple(sha.hex() for sha in table.column("footer_sha256").to_pylist()),
         n_rows=integers("n_rows"),
     )
+
+
+def recorded_content(sidecar: Sidecar, files: SourceFiles) -> Callable[[int, int], bytes | None]:
+    """Return what an index knows of the bytes of some files' row groups: from (file_no, row_group) to a digest."""
+    paths = sidecar.files.column("path").combine_chunks()
+    file_ids = pc.index_in(pa.array(files.paths, pa.string()), value_set=paths).to_numpy(zero_copy_only=False)
+    counts = sidecar.files.column("n_row_groups").to_numpy().astype(np.int64)
+    base = np.cumsum(counts) - counts
+    digests = sidecar.row_groups.column("data_sha256")
+
+    def recorded(file_no: int, row_group: int) -> bytes | None:
+        digest: bytes | None = digests[int(base[file_ids[file_no]]) + row_group].as_py()
+        return digest
+
+    return recorded
 
 
 def chunk_source(sidecar: Sidecar, files: SourceFiles) -> ChunkSource:

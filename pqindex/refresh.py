@@ -18,20 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pqindex import storage
-from pqindex.build import (
-    Progress,
-    check_unchanged,
-    new_snapshot,
-    raise_bad_files,
-    scan_notes,
-    scan_source,
-    summed_up,
-    tables_of,
-)
+from pqindex.build import Progress, new_snapshot, scan_source, summed_up, tables_of
 from pqindex.digest import sha256_hex
 from pqindex.documents import Part
 from pqindex.errors import EmptySourceError, NotFoundError, PqindexError, UsageError
-from pqindex.footer import SchemaRecord
 from pqindex.lakes import list_files, list_files_again
 from pqindex.listing import in_byte_order
 from pqindex.scan import ScanBatch, one_type
@@ -221,24 +211,29 @@ def refresh_index(
     if shared:
         changes = replace(changes, shared=shared)
         scan = scan_source(listing, changes.to_scan, options, workers=workers, progress=progress)
-    raise_bad_files(scan.skipped, options, n_files=len(listing.paths))
-    if progress is not None:
-        progress(len(changes.to_scan), len(changes.to_scan), "assemble")
     _check_types(sidecar, scan)
-    schemas = _numbered_on(snapshot.schemas, scan)
-    tables = tables_of(scan, options) if scan.files.num_rows else {}
-    check_unchanged(listing.root, scan.files)
+    out_of_date = {*changes.changed, *changes.gone, *changes.shared}
+    stays = ~_is_in(sidecar.files.column("path"), out_of_date)
+    found = tables_of(
+        listing,
+        scan,
+        options,
+        before=snapshot.schemas,
+        kept=pc.unique(sidecar.files.column("schema_no").filter(pa.array(stays))).to_pylist(),
+        workers=workers,
+        progress=progress,
+    )
     if progress is not None:
         progress(len(changes.to_scan), len(changes.to_scan), "write")
-    parts = _without(sidecar, {*changes.changed, *changes.gone, *changes.shared})
+    parts = _without(sidecar, out_of_date)
     with writing(sidecar.path):
         written = {}
-        if tables:
-            part, written[part.name] = write_part(sidecar.path, tables, scan_notes(scan))
+        if found.tables:
+            part, written[part.name] = write_part(sidecar.path, found.tables, found.notes)
             parts.append(part)
-        draft = new_snapshot(
-            sidecar.path, listing, options, schemas=schemas, parts=parts, skipped=scan.skipped, parent=sidecar
-        )
+        if not parts:
+            raise EmptySourceError(f"no file of the index can be read below {root}", path=root)
+        draft = new_snapshot(sidecar.path, listing, options, found, parts=parts, parent=sidecar)
         summed = summed_up(Sidecar(sidecar.path, draft, written), listing)
         if not changes and summed.skipped == snapshot.skipped and same_table:
             return sidecar, changes
@@ -296,17 +291,6 @@ def _check_types(sidecar: Sidecar, scan: ScanBatch) -> None:
         ],
         column=sidecar.snapshot.options.order or "",
     )
-
-
-def _numbered_on(before: Sequence[SchemaRecord], scan: ScanBatch) -> list[SchemaRecord]:
-    """Make the schema numbers of a scan go on from those of the snapshot, and return all schemas."""
-    numbers = {schema: i for i, schema in enumerate(before)}
-    mapped = [numbers.setdefault(schema, len(numbers)) for schema in scan.schemas]
-    if mapped:
-        at = scan.files.column_names.index("schema_no")
-        numbered = pa.array(mapped, pa.int32()).take(scan.files.column("schema_no").combine_chunks())
-        scan.files = scan.files.set_column(at, scan.files.field(at), numbered)
-    return list(numbers)
 
 
 def _without(sidecar: Sidecar, paths: Iterable[str]) -> list[Part]:

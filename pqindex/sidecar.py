@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pqindex import storage
+from pqindex.arrowtypes import is_bounds_type, plain_type, unify_types
 from pqindex.digest import RecordDigest
 from pqindex.documents import BuildOptions, Part, Snapshot, TableDescriptor
 from pqindex.errors import (
@@ -43,11 +44,11 @@ from pqindex.format import (
     SNAPSHOT_NAME,
     TABLE_KEY,
     row_groups_schema,
-    sequences_schema,
+    sequences_schema_of,
     snapshot_name,
     table_metadata,
 )
-from pqindex.merging import order_of, union
+from pqindex.merging import STATS, order_of, union, with_types
 from pqindex.partitions import hive_partition
 
 Tables: TypeAlias = Mapping[str, pa.Table]
@@ -158,7 +159,9 @@ class Sidecar:
                         )
                     )
         if not problems:
-            found = content_digest(self.snapshot.options, self.files, self.sequences, self.segments)
+            found = content_digest(
+                self.snapshot.options, self.files, self.sequences, self.segments, self.row_groups
+            )
             if found != self.snapshot.content_digest:
                 problems.append(
                     DigestMismatchError(
@@ -246,7 +249,7 @@ class Sidecar:
             self._owned(number, self._read(part, "sequences"))
             for number, part in enumerate(self.snapshot.parts)
         ]
-        merged = union([table for table, _ in owned])
+        merged = _of_format("sequences", self._narrowed(union([table for table, _ in owned])))
         order = order_of(merged.column("file_id"))
         rank_of = np.arange(merged.num_rows)
         if order is not None:
@@ -272,8 +275,55 @@ class Sidecar:
         if not tables:
             return PAGES.empty_table()
         merged = union(tables)
+        if name == "row_groups":
+            merged = self._narrowed(merged)
         order = order_of(merged.column("file_id"))
         return merged if order is None else merged.take(pa.array(order))
+
+    def _narrowed(self, table: pa.Table) -> pa.Table:
+        """Return a table with the types that the columns of the files have that are left (rule P6).
+
+        A part keeps the type that was needed for files which are gone by now.
+        """
+        options = self.snapshot.options
+        types: dict[str, pa.DataType | None] = {}
+        if options.key is not None:
+            types |= dict.fromkeys(("seq_id", "key_min", "key_max"), self._type_in_files(options.key))
+        if options.order is not None:
+            types |= dict.fromkeys(("order_min", "order_max"), self._type_in_files(options.order))
+        if "attributes" in table.column_names:
+            before = table.schema.field("attributes").type
+            found = [pa.field(f.name, self._type_in_files(f.name) or f.type) for f in before]
+            types["attributes"] = pa.struct(found)
+        if STATS in table.column_names:
+            kept = []
+            for field in table.schema.field(STATS).type:
+                data_type = self._type_in_files(field.name, bounds=True)
+                if data_type is not None:
+                    members = [m.with_type(data_type) if m.name in {"min", "max"} else m for m in field.type]
+                    kept.append(pa.field(field.name, pa.struct(members)))
+            if not kept:
+                table = table.drop_columns([STATS])
+            types[STATS] = pa.struct(kept)
+        return with_types(table, {name: t for name, t in types.items() if t is not None})
+
+    def _type_in_files(self, column: str, *, bounds: bool = False) -> pa.DataType | None:
+        """Return the type of a column in the files of the snapshot; None where none has it, or no type holds all.
+
+        With `bounds`, only files count in which it has statistics.
+        """
+        found = (types[column] for types in self._types_of_schemas if column in types)
+        return unify_types(t for t in found if not bounds or is_bounds_type(t))
+
+    @cached_property
+    def _types_of_schemas(self) -> list[dict[str, pa.DataType]]:
+        """The plain types of the columns of each schema that a file of the snapshot has, by name."""
+        used = pc.unique(self.files.column("schema_no")).to_pylist()
+        records = [self.snapshot.schemas[number] for number in used]
+        return [
+            dict(zip(record.field_names, map(plain_type, record.to_arrow().types), strict=True))
+            for record in records
+        ]
 
     def _owned(self, number: int, table: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """Return a part's rows of files that were not removed, with the files' ranks, and which rows they are."""
@@ -335,9 +385,12 @@ def segment_arrays(sequences: pa.Table, segments: pa.Table | None) -> SegmentArr
 
 
 def content_digest(
-    options: BuildOptions, files: pa.Table, sequences: pa.Table, segments: SegmentArrays
+    options: BuildOptions, files: pa.Table, sequences: pa.Table, segments: SegmentArrays, row_groups: pa.Table
 ) -> str:
-    """Return the identity of an index (rule D5): equal on every machine and with every library version."""
+    """Return the identity of an index (rule D5): equal on every machine and with every library version.
+
+    Aggregates are no part of it, since the last bit of a sum may hang on the version of DuckDB; their expressions are.
+    """
     digest = RecordDigest()
     digest.add_json(FORMAT_NAME, {"format_version": FORMAT_VERSION, "options": options.identity()})
     digest.add_array("path", files.column("path"))
@@ -351,6 +404,10 @@ def content_digest(
     digest.add_integers("segment_stops", segments.stops)
     for name in ("file_id", "row_group", "row_start", "row_stop"):
         digest.add_integers(name, getattr(segments, name))
+    if options.check == "full":
+        digest.add_array("data_sha256", row_groups.column("data_sha256"))
+    for i in range(len(options.attributes)):
+        digest.add_array(f"attributes.{i}", pc.struct_field(sequences.column("attributes"), [i]))
     return digest.hexdigest()
 
 
@@ -533,11 +590,7 @@ def _schema_of(name: str, table: pa.Table) -> pa.Schema:
         return fixed[name]
     if name == "row_groups":
         return row_groups_schema(table.schema.field("key_min").type)
-    stats = {}
-    if "stats" in table.column_names:
-        stats = {field.name: field.type.field("min").type for field in table.schema.field("stats").type}
-    types = [table.schema.field(column).type for column in ("seq_id", "order_min")]
-    return sequences_schema(types[0], types[1], stats)
+    return sequences_schema_of(table.schema)
 
 
 def _leaves(schema: pa.Schema) -> dict[str, pa.DataType]:
@@ -562,9 +615,9 @@ def _leaves(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 
 def _integer_leaves(schema: pa.Schema) -> list[str]:
-    """Return the leaves that are stored as 32- or 64-bit integers, statistics aside."""
+    """Return the leaves that are stored as 32- or 64-bit integers, aside from what has columns of the source in it."""
     return [
         path
         for path, data_type in _leaves(schema).items()
-        if pa.types.is_integer(data_type) and not path.startswith("stats.")
+        if pa.types.is_integer(data_type) and not path.startswith(("stats.", "attributes.", "aggregates."))
     ]

@@ -1,4 +1,4 @@
-"""The scan as a map over batches of files: in this process, and in others where they are worth starting.
+"""A map over tasks, such as batches of files: in this process, and in others where they are worth starting.
 
 Fresh processes come from loky: a fork would inherit the locks of Arrow's threads, and a spawned process would run the
 caller's script again. They never see Ctrl-C, they end with their parent, and one that dies names the file it died of.
@@ -11,10 +11,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 from pqindex.errors import BadFileError, SourceError
 from pqindex.scan import ScanBatch, ScanOptions, Skipped, scan_files
+
+ScanTask: TypeAlias = tuple[tuple[str, ...], ScanOptions]
+T = TypeVar("T")
+R = TypeVar("R")
 
 PROBE_S = 0.5
 WORTH_PROCESSES_S = 4.0
@@ -24,19 +30,60 @@ WORTH_PROCESSES_S = 4.0
 def scanned(
     root: str, batches: Sequence[Sequence[str]], options: ScanOptions, n_processes: int, *, probe: bool
 ) -> Iterator[ScanBatch]:
-    """Yield the batches' results in order.
+    """Yield the batches' results in order; see `run_tasks`. A file that ends its process is recorded as a bad one."""
+
+    def lost(task: ScanTask) -> ScanBatch:
+        empty = _scan_batch(root, ((), options))
+        empty.skipped += [
+            Skipped(path=path, reason=BadFileError.reason, message=process_ended(path)) for path in task[0]
+        ]
+        return empty
+
+    def alone(task: ScanTask) -> list[ScanTask]:
+        return [((path,), options.of([path])) for path in task[0]]
+
+    tasks: list[ScanTask] = [(tuple(paths), options.of(paths)) for paths in batches]
+    yield from run_tasks(partial(_scan_batch, root), tasks, n_processes, probe=probe, alone=alone, lost=lost)
+
+
+def run_tasks(
+    function: Callable[[T], R],
+    tasks: Sequence[T],
+    n_processes: int,
+    *,
+    probe: bool,
+    alone: Callable[[T], Sequence[T]],
+    lost: Callable[[T], R],
+) -> Iterator[R]:
+    """Yield the results of a function of each task, in order.
 
     With `probe`, this process begins alone, and others help only where what is left is worth starting them.
+
+    Parameters
+    ----------
+    function : callable
+        Importable by its name, as what it takes and gives back is plain data.
+    tasks, n_processes
+    alone : callable
+        From a task to tasks that may be to blame where a process ends without a word; each is then tried in a process
+        of its own.
+    lost : callable
+        From one of those that ended its process to the result that says so.
     """
     start = time.monotonic()
     done = 0
-    while done < len(batches) and (n_processes == 1 or probe):
-        yield _scan_batch(root, batches[done], options)
+    while done < len(tasks) and (n_processes == 1 or probe):
+        yield function(tasks[done])
         done += 1
         elapsed_s = time.monotonic() - start
-        left_s = elapsed_s / done * (len(batches) - done)
+        left_s = elapsed_s / done * (len(tasks) - done)
         probe = elapsed_s < PROBE_S or left_s < WORTH_PROCESSES_S
-    yield from _scan_in_processes(root, batches[done:], options, n_processes)
+    yield from _run_in_processes(function, tasks[done:], n_processes, alone=alone, lost=lost)
+
+
+def process_ended(path: str) -> str:
+    """Return what is said of a file that ended the process that read it."""
+    return f"reading it ended the process (out of memory, or a fault of a library): {path}"
 
 
 def n_cores() -> int:
@@ -44,25 +91,30 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _scan_in_processes(
-    root: str, batches: Sequence[Sequence[str]], options: ScanOptions, n_processes: int
-) -> Iterator[ScanBatch]:
-    """Scan in fresh processes; the caller's script is not imported again, so it needs no main guard.
+def _run_in_processes(
+    function: Callable[[T], R],
+    tasks: Sequence[T],
+    n_processes: int,
+    *,
+    alone: Callable[[T], Sequence[T]],
+    lost: Callable[[T], R],
+) -> Iterator[R]:
+    """Run in fresh processes; the caller's script is not imported again, so it needs no main guard.
 
-    Where a process ends without a word, the files that are left are read one by one, each in a process of its own,
-    and the one that ends it is recorded as a bad file.
+    Where a process ends without a word, the tasks that are left are run one by one, each in a process of its own, and
+    the one that ends it is lost.
     """
-    if not batches:
+    if not tasks:
         return
     from loky import ProcessPoolExecutor  # starts nothing, but is not needed where one process does the work
     from loky.process_executor import BrokenProcessPool
 
-    def in_pool(batches: Sequence[Sequence[str]], size: int) -> Iterator[ScanBatch]:
+    def in_pool(tasks: Sequence[T], size: int) -> Iterator[R]:
         with _interrupts_ignored():
             pool = ProcessPoolExecutor(
-                max_workers=min(size, len(batches)), initializer=_start_worker, initargs=(os.getpid(),)
+                max_workers=min(size, len(tasks)), initializer=_start_worker, initargs=(os.getpid(),)
             )
-            futures = [pool.submit(_scan_batch, root, paths, options.of(paths)) for paths in batches]
+            futures = [pool.submit(function, task) for task in tasks]
         try:
             for future in futures:
                 yield future.result()
@@ -74,18 +126,15 @@ def _scan_in_processes(
 
     done = 0
     try:
-        for result in in_pool(batches, n_processes):
+        for result in in_pool(tasks, n_processes):
             yield result
             done += 1
     except BrokenProcessPool:
-        for path in (path for paths in batches[done:] for path in paths):
+        for task in (one for several in tasks[done:] for one in alone(several)):
             try:
-                yield from in_pool([[path]], 1)
+                yield from in_pool([task], 1)
             except BrokenProcessPool:
-                empty = _scan_batch(root, [], options)
-                message = f"reading it ended the process (out of memory, or a fault of a library): {path}"
-                empty.skipped.append(Skipped(path=path, reason=BadFileError.reason, message=message))
-                yield empty
+                yield lost(task)
 
 
 @contextlib.contextmanager
@@ -130,5 +179,6 @@ def _recorded(path: str, error: SourceError) -> Skipped:
     return Skipped(path=path, reason=error.reason, message=str(error))
 
 
-def _scan_batch(root: str, paths: Sequence[str], options: ScanOptions) -> ScanBatch:
+def _scan_batch(root: str, task: ScanTask) -> ScanBatch:
+    paths, options = task
     return scan_files(root, paths, options, on_bad_file=_recorded)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import pqindex
-from pqindex.cli.options import common, read_types
+from pqindex.cli.options import common, read_expressions, read_types
 from pqindex.cli.output import one_line, print_fields, print_json, print_text, progress_bar
 from pqindex.units import KEY, UNITS
 
@@ -37,10 +37,11 @@ FIRST_QUERY = "SELECT * FROM index LIMIT 5"
 @click.option("--order", metavar="COLUMN", help="The column that must strictly increase inside a sequence.")
 @click.option(
     "--check",
-    type=click.Choice(["footer", "keys"]),
+    type=click.Choice(["footer", "keys", "full"]),
     default="keys",
     show_default=True,
-    help="How to prove the order inside a sequence: by reading the order column, or by its exact bounds alone.",
+    help="How much to prove: footer trusts exact bounds for the order inside a sequence; keys reads the order column; "
+    "full reads every value, for statistics of every sequence, gaps, and digests of the content.",
 )
 @click.option(
     "--join", is_flag=True, help="Join a sequence whose pieces do not touch, in the order of --order."
@@ -99,7 +100,22 @@ FIRST_QUERY = "SELECT * FROM index LIMIT 5"
     "--statistics",
     multiple=True,
     metavar="COLUMN",
-    help="Keep the bounds of this column, and of others only if they are named too. Repeatable.",
+    help="Keep statistics of this column, and of others only if they are named too. Repeatable.",
+)
+@click.option(
+    "--attribute",
+    "attributes",
+    multiple=True,
+    metavar="COLUMN",
+    help="Make this column, which must be constant inside every sequence, a column of the index. Repeatable.",
+)
+@click.option(
+    "--aggregate",
+    "aggregates",
+    multiple=True,
+    metavar="NAME=EXPR",
+    callback=read_expressions,
+    help="Make a column of the index of an SQL aggregate over each sequence's rows: mean_price=avg(price). Repeatable.",
 )
 @click.option(
     "--no-trust-statistics", is_flag=True, help="Read the keys of every row group, whatever its footer says."
@@ -134,6 +150,8 @@ def build(
     statistics: tuple[str, ...],
     no_trust_statistics: bool,
     pages: str,
+    attributes: tuple[str, ...],
+    aggregates: dict[str, str],
     workers: int | None,
     as_json: bool,
 ) -> int:
@@ -144,6 +162,7 @@ def build(
     \b
       pqindex build data/
       pqindex build "logs/2026-*/*.parquet" --key trip_id --order time -o trips.pqindex
+      pqindex build data/ --order t --check full --attribute label --aggregate "mean_price=avg(price)"
     """  # noqa: D301 - click wants the backspace character itself
     started = time.monotonic()
     with progress_bar() as progress:
@@ -166,6 +185,8 @@ def build(
             table_format=table_format,
             table_version=table_version,
             ignore_lake=ignore_lake,
+            attributes=attributes,
+            aggregates=aggregates,
             workers=workers,
             progress=progress,
         )

@@ -51,6 +51,21 @@ def read_types(_context: click.Context, _option: click.Parameter, values: tuple[
     return types
 
 
+def read_expressions(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """Return the expressions of NAME=EXPR options by name."""
+    expressions: dict[str, str] = {}
+    for value in values:
+        name, equals, expression = value.partition("=")
+        if not (name.strip() and equals and expression.strip()):
+            raise click.BadParameter(f"expected NAME=EXPR, found {value!r}")
+        if name.strip() in expressions:
+            raise click.BadParameter(f"{name.strip()!r} is there twice")
+        expressions[name.strip()] = expression.strip()
+    return expressions
+
+
 def _read_parameters(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[Any]:
     return [_read_parameter(value) for value in values]
 

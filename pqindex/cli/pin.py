@@ -31,6 +31,11 @@ from pqindex.cli.output import print_fields, print_json, print_text, progress_ba
     help="Read these columns of all the sequences, and pin their counts, mean, deviation and bounds too. "
     "Repeatable.",
 )
+@click.option(
+    "--content",
+    is_flag=True,
+    help="Read the sequences' row groups and record their bytes, so that verify --deep sees replaced values.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace MANIFEST if it exists.")
 @selecting
 @versioned
@@ -43,6 +48,7 @@ def pin(
     *,
     seed: int | None,
     statistics: tuple[str, ...],
+    content: bool,
     overwrite: bool,
     params: list[Any],
     attach: dict[str, str],
@@ -65,7 +71,12 @@ def pin(
     columns = [name for names in statistics for name in names.split(",")]
     with progress_bar() as progress:
         manifest = selection.pin(
-            output, seed=seed, statistics=columns or None, overwrite=overwrite, progress=progress
+            output,
+            seed=seed,
+            statistics=columns or None,
+            content=content,
+            overwrite=overwrite,
+            progress=progress,
         )
     facts = {"path": output, "n_sequences": len(manifest), "digest": manifest.digest}
     if as_json:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-import pqindex
 from pqindex.cli.options import common, located
-from pqindex.cli.output import one_line, print_json, print_text
+from pqindex.cli.output import one_line, print_json, print_text, progress_bar
 from pqindex.cli.targets import open_target
 
 if TYPE_CHECKING:
@@ -17,7 +16,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target", metavar="INDEX|MANIFEST")
-@click.option("--deep", is_flag=True, help="Of a manifest: read every row group that it touches, too.")
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Read every row group too: compare its bytes with what was recorded of them, or else decode its pages.",
+)
 @located
 @common
 def verify(target: str, *, deep: bool, root: str | None, as_json: bool) -> int:
@@ -25,13 +28,8 @@ def verify(target: str, *, deep: bool, root: str | None, as_json: bool) -> int:
 
     The exit code is 1 if a file was changed, replaced, truncated or removed.
     """
-    opened = open_target(target, root=root)
-    if isinstance(opened, pqindex.Manifest):
-        report = opened.verify(deep=deep)
-    elif deep:
-        raise click.UsageError("--deep needs a manifest")
-    else:
-        report = opened.verify()
+    with progress_bar() as progress:
+        report = open_target(target, root=root).verify(deep=deep, progress=progress)
     if as_json:
         print_json(report.to_dict())
     else:
@@ -47,4 +45,7 @@ def _print_report(report: VerifyReport) -> None:
         print_text(f"note: {one_line(note)}")
     if report.ok:
         read = f" and {report.n_row_groups:,} row groups read" if report.n_row_groups else ""
+        read += (
+            f", {report.n_compared:,} of them compared with what was recorded" if report.n_row_groups else ""
+        )
         print_text(f"ok: {report.n_files:,} files compared{read}")

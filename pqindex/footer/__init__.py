@@ -17,7 +17,7 @@ from pqindex.footer.blocks import (
 )
 from pqindex.footer.chunks import UNKNOWN_CODEC, Chunks, chunk_start
 from pqindex.footer.metadata import MAX_FOOTER_BYTES, TAIL_BYTES, FileMetadata, parse_footer, read_tail
-from pqindex.footer.paging import PagePlaces, find_pages
+from pqindex.footer.paging import PagePlaces, find_pages, has_checksum
 from pqindex.footer.reading import ChunkPlaces, read_group, unreadable, unreadable_chunks, whole_group
 from pqindex.footer.rowrange import RowRange, join_parts, plan_row_range, row_range_blocks
 from pqindex.footer.schema import Leaf, LogicalType, parse_schema
@@ -51,6 +51,7 @@ __all__ = [
     "decode_blocks",
     "fetch",
     "find_pages",
+    "has_checksum",
     "join_parts",
     "leaf_spans",
     "leaf_types",

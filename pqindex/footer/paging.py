@@ -31,10 +31,12 @@ _INDEX_PAGE: Final = 1
 _DICTIONARY_PAGE: Final = 2
 _DATA_PAGE_V2: Final = 3
 
-_KIND, _COMPRESSED, _V1_VALUES, _V2_VALUES, _V2_ROWS = range(5)
+_KIND, _COMPRESSED, _V1_VALUES, _V2_VALUES, _V2_ROWS, _CHECKSUM = range(6)
+_NO_CHECKSUM: Final = 1 << 40  # a checksum may be any 32 bits
 _HEADER: Final[Table] = {
     key(1, I32): _KIND,
     key(3, I32): _COMPRESSED,
+    key(4, I32): _CHECKSUM,
     key(5, STRUCT): Nested({key(1, I32): _V1_VALUES}),
     key(8, STRUCT): Nested({key(1, I32): _V2_VALUES, key(3, I32): _V2_ROWS}),
 }
@@ -183,13 +185,22 @@ def walk_pages(
     )
 
 
+def has_checksum(read: Callable[[int, int], bytes], *, start: int, stop: int, file: str) -> bool:
+    """Return whether the first page of a chunk has a checksum; writers give one to all pages or to none.
+
+    Parameters as in `walk_pages`.
+    """
+    header = _page_header(read, start, stop, file) if stop > start else None
+    return header is not None and header[0][_CHECKSUM] != _NO_CHECKSUM
+
+
 def _page_header(
     read: Callable[[int, int], bytes], position: int, stop: int, file: str
 ) -> tuple[list[int], int] | None:
     window = HEADER_WINDOW
     while True:
         data = read(position, min(window, stop - position))
-        values = [-1, -1, -1, -1, -1]
+        values = [-1, -1, -1, -1, -1, _NO_CHECKSUM]
         reader = CompactReader(data, file=file, part="page header")
         try:
             reader.struct(_HEADER, values)

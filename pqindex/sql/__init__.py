@@ -7,6 +7,7 @@ file even if the guard were wrong.
 
 from __future__ import annotations
 
+from pqindex.sql.aggregates import GROUP_COLUMN, Aggregate, AggregateDatabase, check_aggregates
 from pqindex.sql.attach import RESERVED_NAMES, attached_tables, parse_relation_name
 from pqindex.sql.connection import COPY_BELOW_ROWS, LockedDatabase
 from pqindex.sql.dialect import canonical_text
@@ -17,13 +18,17 @@ from pqindex.sql.selection import RANK_COLUMN, run_selection
 __all__ = [
     "COPY_BELOW_ROWS",
     "FUNCTIONS_BY_KIND",
+    "GROUP_COLUMN",
     "RANK_COLUMN",
     "RESERVED_NAMES",
     "VOLATILE_FUNCTIONS",
+    "Aggregate",
+    "AggregateDatabase",
     "CheckedQuery",
     "LockedDatabase",
     "attached_tables",
     "canonical_text",
+    "check_aggregates",
     "check_query",
     "parse_relation_name",
     "refuse_for_pin",

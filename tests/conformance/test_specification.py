@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -75,6 +76,10 @@ BAD = {
         ("source/table", {"format": "delta", "version": 3}),
         ("source/passed_over", {"hidden name": -1}),
         ("options/check", "all"),
+        ("options/attributes", "label"),
+        ("options/attributes", None),
+        ("options/aggregates", {"m": 1}),
+        ("options/aggregates", ...),
         ("options/join", 1),
         ("options/pages", True),
         ("options/key", ...),
@@ -107,6 +112,8 @@ BAD = {
         ("files/0/path", "a/../../b"),
         ("files/0/path", ""),
         ("files/0/footer_sha256", "f0"),
+        ("files/0/content_sha256", "f0"),
+        ("files/0/content_sha256", None),
         ("selection_digest", 7),
         ("statistics", []),
         ("statistics/x", None),
@@ -228,6 +235,12 @@ def test_numbers_that_json_has_not_are_no_statistics() -> None:
 
 def _statistics_by_the_rule(values: list[float]) -> dict[str, float]:
     """Rule M5 as it reads, one Python float at a time."""
+    total, big_mean, big_squares = _moments_by_the_rule(values)
+    std = math.sqrt(big_squares / total)
+    return {"count": total, "mean": big_mean, "std": std, "min": min(values), "max": max(values)}
+
+
+def _moments_by_the_rule(values: list[float]) -> tuple[int, float, float]:
     total, big_mean, big_squares = 0, 0.0, 0.0
     for start in range(0, len(values), 65_536):
         block = values[start : start + 65_536]
@@ -241,8 +254,7 @@ def _statistics_by_the_rule(values: list[float]) -> dict[str, float]:
         big_mean = big_mean + d * (n / t)
         big_squares = (big_squares + squares) + (d * d) * ((total * n) / t)
         total = t
-    std = math.sqrt(big_squares / total)
-    return {"count": total, "mean": big_mean, "std": std, "min": min(values), "max": max(values)}
+    return total, big_mean, big_squares
 
 
 def _sum_by_the_rule(block: list[float]) -> float:
@@ -280,15 +292,19 @@ def test_options_are_those_of_the_specification() -> None:
 def index(tmp_path: Path) -> pqindex.Index:
     source = tmp_path / "data"
     source.mkdir()
-    schema = pa.schema([("seq_id", pa.string()), ("t", pa.int32()), ("x", pa.float32())])
+    schema = pa.schema(
+        [("seq_id", pa.string()), ("t", pa.int32()), ("x", pa.float32()), ("label", pa.string())]
+    )
     with pq.ParquetWriter(source / "a.parquet", schema, data_page_size=1, write_batch_size=1) as writer:
         for group in ([("b", 0), ("b", 1)], [("b", 2), ("a", 0), ("a", 1), ("a", 2)]):
             keys, steps = zip(*group, strict=True)
             table = pa.table(
-                [keys, pa.array(steps, pa.int32()), pa.array(steps, pa.float32())], schema=schema
+                [keys, pa.array(steps, pa.int32()), pa.array(steps, pa.float32()), keys], schema=schema
             )
             writer.write_table(table)
-    return pqindex.build(source, order="t")
+    return pqindex.build(
+        source, order="t", check="full", attributes=["label"], aggregates={"mean_x": "avg(x)"}
+    )
 
 
 def test_files_and_names_S1_P1_P2_P3(index: pqindex.Index) -> None:
@@ -329,6 +345,44 @@ def test_tables_have_the_columns_of_the_specification_P4(index: pqindex.Index) -
         assert said == set(pq.read_schema(path).names), table
 
 
+def test_the_digest_of_a_row_group_by_hand_R1_M6(index: pqindex.Index, tmp_path: Path) -> None:
+    source = tmp_path / "data/a.parquet"
+    raw, metadata = source.read_bytes(), pq.read_metadata(source)
+    digests = []
+    for group in range(metadata.num_row_groups):
+        chunks = [metadata.row_group(group).column(i) for i in range(metadata.num_columns)]
+        spans = sorted(
+            (chunk.dictionary_page_offset or chunk.data_page_offset, chunk.total_compressed_size)
+            for chunk in chunks
+        )
+        digests.append(hashlib.sha256(b"".join(raw[start : start + n] for start, n in spans)).digest())
+    assert index.sql("SELECT data_sha256 FROM row_groups").column(0).to_pylist() == digests
+    manifest = index.select().pin(tmp_path / "m.manifest.parquet")
+    (file,) = manifest.header["files"]
+    assert file["content_sha256"] == hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def test_moments_of_a_sequence_by_the_rule_Q5(tmp_path: Path) -> None:
+    """The segments of one sequence, of which the longer has two blocks."""
+    cubes = [(i * i % 997) ** 3 / 9 for i in range(100_000)]
+    table = pa.table({"seq_id": [1] * len(cubes), "x": cubes})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=80_000)
+    index = pqindex.build(tmp_path / "a.parquet", check="full")
+    total, mean, squares = 0, 0.0, 0.0
+    for start, stop in ((0, 80_000), (80_000, 100_000)):
+        parts = _moments_by_the_rule(cubes[start:stop])
+        if not total:
+            total, mean, squares = parts
+            continue
+        n, m, q = parts
+        t, d = total + n, m - mean
+        mean = mean + d * (n / t)
+        squares = (squares + q) + (d * d) * ((total * n) / t)
+        total = t
+    found = index.sql("SELECT stats.x.mean AS mean, stats.x.std AS std FROM index").to_pylist()
+    assert found == [{"mean": mean, "std": math.sqrt(squares / total)}]
+
+
 def test_the_sql_of_the_specification_reads_the_index(
     index: pqindex.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,6 +420,9 @@ def test_the_content_digest_by_the_rule_D5(index: pqindex.Index) -> None:
     digest.add_integers("segment_stops", pa.array([0, 2, 3]).to_numpy())
     for name, column in zip(("file_id", "row_group", "row_start", "row_stop"), columns, strict=True):
         digest.add_integers(name, pa.array(column).to_numpy())
+    row_groups = pq.read_table(folder / f"parts/{part}-row_groups.parquet")
+    digest.add_array("data_sha256", row_groups.column("data_sha256"))
+    digest.add_array("attributes.0", pa.array(["b", "a"]))
     assert digest.hexdigest() == document["content_digest"] == index.content_digest
 
 

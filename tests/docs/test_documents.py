@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import pqindex
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("spec/**/*.md"), *ROOT.glob("docs/**/*.md")])
 
@@ -117,6 +119,14 @@ def test_the_example_of_batches_runs_as_it_stands(data: Path) -> None:
     assert sorted(n for batch in lengths for n in batch) == list(range(1, 11))
     assert all(max(batch) * len(batch) <= 20 for batch in lengths)
     assert last == "0 10", "everything was delivered"
+
+
+def test_the_query_of_the_page_on_checks_runs_as_it_stands(tmp_path: Path) -> None:
+    table = pa.table({"seq_id": [1, 1, 2, 2], "t": [0, 1, 0, 1], "price": [1.0, 3.0, float("nan"), 1.0]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    index = pqindex.build(tmp_path / "a.parquet", order="t", check="full")
+    found = index.sql(block("docs/checks.md", "example: checks"))
+    assert [tuple(row.values()) for row in found.to_pylist()] == [(1, 2.0, 1.0)]
 
 
 def test_the_example_of_a_stream_runs_as_it_stands(data: Path) -> None:

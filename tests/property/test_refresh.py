@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import pqindex
@@ -28,7 +28,7 @@ def contents(draw: st.DrawFn) -> dict[str, Any]:
         "n_rows": draw(st.integers(1, 4)),
         "group": draw(st.integers(1, 5)),
         "wide": draw(st.booleans()),
-        "note": draw(st.sampled_from([None, pa.float32(), pa.int8()])),
+        "note": draw(st.sampled_from([None, pa.string(), pa.float32(), pa.int8()])),
     }
 
 
@@ -41,6 +41,7 @@ def write(path: Path, spec: dict[str, Any], number: int) -> None:
         "t": pa.array(steps, pa.int64()),
         "x": pa.array([float(step) for step in steps], pa.float64() if spec["wide"] else pa.float32()),
     }
+    columns["sign"] = pa.array([1] * len(keys), columns["x"].type)
     if spec["note"] is not None:
         columns["note"] = pa.array(range(len(keys)), pa.int8()).cast(spec["note"])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +67,7 @@ def differing(one: pqindex.Index, other: pqindex.Index) -> list[str]:
     return [name for name in first if first[name] != second[name]]
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking takes minutes
 @given(
     rounds=st.lists(
         st.dictionaries(st.sampled_from(NAMES), st.none() | contents(), min_size=1, max_size=4),
@@ -75,13 +76,17 @@ def differing(one: pqindex.Index, other: pqindex.Index) -> list[str]:
     ),
     join=st.booleans(),
     pages=st.sampled_from(["auto", "always"]),
+    check=st.sampled_from(["keys", "full"]),
 )
-def test_refresh_is_a_fresh_build(rounds: list[dict[str, Any]], join: bool, pages: str) -> None:
+def test_refresh_is_a_fresh_build(rounds: list[dict[str, Any]], join: bool, pages: str, check: str) -> None:
     """Files come, change and go; keys are shared between files with `join`, and apart without it."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "data"
         refreshed: pqindex.Index | None = None
-        options: dict[str, Any] = {"order": "t", "join": join, "pages": pages}
+        options: dict[str, Any] = {"order": "t", "join": join, "pages": pages, "check": check}
+        if check == "full":
+            options["aggregates"] = {"last": "max(x)", "n": "count(*)"}
+            options["attributes"] = ["sign"]
         for turn, edits in enumerate(rounds):
             for name, spec in edits.items():
                 path = root / f"{name}.parquet"

@@ -439,7 +439,7 @@ def test_a_file_cut_at_every_offset_is_named_case_37(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"check": "full"},
+        {"check": "all"},
         {"unit": "column"},
         {"layout": "x"},
         {"on_bad_file": "ignore"},
@@ -566,7 +566,8 @@ def test_a_process_that_dies_names_the_file_case_38(
     assert [s["path"] for s in index.report["skipped"]] == ["13.parquet"]
 
 
-def _dying_scan(root: str, paths: Sequence[str], options: ScanOptions) -> ScanBatch:
+def _dying_scan(root: str, task: tuple[tuple[str, ...], ScanOptions]) -> ScanBatch:
+    paths, options = task
     if "13.parquet" in paths:
         os._exit(9)
     return scan_files(root, paths, options)
