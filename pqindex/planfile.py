@@ -67,6 +67,7 @@ _ARRAYS = (
     "row_stop",
     "group_n_rows",
     "chunk_stops",
+    "left",
     "page_stops",
     "schema_of_file",
     "group_file",

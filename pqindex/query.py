@@ -286,6 +286,7 @@ def chunk_source(sidecar: Sidecar, files: SourceFiles) -> ChunkSource:
             "length": column("total_compressed_size"),
             "num_values": column("num_values"),
             "codec": column("codec"),
+            "encodings": column("encodings"),
         }
 
     def pages(file_no: Any, row_group: Any) -> KnownPages:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import operator
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple, Protocol, Self, SupportsIndex, runtime_checkable
+from typing import Any, Protocol, Self, SupportsIndex, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ from pqindex.footer import (
 )
 from pqindex.handles import Counters, Handles
 from pqindex.lru import LRU
+from pqindex.pieces import Job, Piece, RawPart, RawRows, Round
 from pqindex.planfile import open_plan, share
 from pqindex.readplan import PLACE_FACTS, ReadPlan
 
@@ -58,8 +60,16 @@ COUNTERS = (
     "fallback_old_writer",
     "fallback_group_is_cheaper",
     "direct_groups",
+    "direct_ranges",
     "direct_columns",
     "fallback_not_direct",
+    "not_direct_type",
+    "not_direct_codec",
+    "not_direct_encoding",
+    "not_direct_nulls",
+    "not_direct_runs",
+    "not_direct_indices",
+    "not_direct_page",
 )
 
 RowRequest = tuple[SupportsIndex, int, int]
@@ -101,26 +111,6 @@ def _refreshed(source: Source) -> Source:
             found=type(source).__name__,
         )
     return source.refreshed()
-
-
-class _Piece(NamedTuple):
-    """Rows of one row group that were asked for."""
-
-    group: int
-    row_start: int
-    row_stop: int
-
-
-class _Job(NamedTuple):
-    """What is read of one row group, and which pieces it is for.
-
-    `ranges` are page ranges, each of as many blocks as it has parts; without any, the one block is the whole group.
-    """
-
-    group: int
-    pieces: list[int]
-    blocks: list[Block]
-    ranges: list[RowRange]
 
 
 class _Process:
@@ -289,10 +279,10 @@ class Reader:
             If a position lies outside the selection, or rows outside their sequence.
         """
         process = self._own_process()
-        pieces: list[_Piece] = []
+        pieces: list[Piece] = []
         counts: list[int] = []
-        for position, row_start, row_stop in requests:
-            own = self._pieces(self._position(position), row_start, row_stop)
+        for number, (position, row_start, row_stop) in enumerate(requests):
+            own = self._pieces(self._position(position), row_start, row_stop, number)
             counts.append(len(own))
             pieces += own
         process.counters.count(reads=len(counts))
@@ -323,9 +313,9 @@ class Reader:
         pages. ``decodes``: buffers given to PyArrow. ``ranges`` and ``bytes``: asked of the files. ``opens`` and
         ``open_files``; ``footer_reads``, always 0. ``handle_hits``, ``group_cache_hits``, ``group_cache_bytes``.
         ``fallback_...``: why a part of a row group was not read through pages (none are known; an old writer's
-        chunks; the whole group is cheaper by now). ``direct_groups`` and ``direct_columns``: row groups that were
-        fetched for direct decoding, and columns that were decoded so; ``fallback_not_direct``: columns that PyArrow
-        took over.
+        chunks; the whole group is cheaper by now). ``direct_groups``, ``direct_ranges``: row groups and ranges of
+        pages that were fetched for direct decoding. ``direct_columns``: chunks of numbers that were decoded so, or
+        some of their pages; ``fallback_not_direct``: those that PyArrow decoded instead, and ``not_direct_...`` why.
         """
         process = self._own_process()
         return {
@@ -348,37 +338,91 @@ class Reader:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def fetch_whole(self, positions: Sequence[int]) -> list[Fetched | None]:
-        """Return the bytes of each sequence that is one whole row group, undecoded, and None for the others.
+    def fetch_rows(self, requests: Sequence[RowRequest]) -> Iterator[Round]:
+        """Fetch what `read_rows` would, some row groups at a time, and leave the decoding to the caller.
 
-        For who decodes them in another way than `read` does. Files are read in order, each byte once.
+        The same bytes are read, each once. Row groups that are to be kept decoded, and what is kept
+        already, come as tables; so do old writers' chunks, whose ends only PyArrow finds.
         """
-        plan, process = self._plan, self._own_process()
-        found: list[Fetched | None] = [None] * len(positions)
-        wanted: dict[int, list[int]] = {}
-        for number, position in enumerate(positions):
-            group = self._whole_group(position)
-            if group is not None:
-                wanted.setdefault(group, []).append(number)
-        blocks = [(group, self._whole_block(process, group)) for group in sorted(wanted)]
-        usable = [(group, block) for group, block in blocks if block is not None and not block.padding]
-        files = plan.group_file
-        by_file = [
-            (file_no, list(own)) for file_no, own in groupby(usable, key=lambda one: int(files[one[0]]))
-        ]
-        results = process.map(
-            lambda one: self._fetch(process, one[0], [block for _, block in one[1]]), by_file
-        )
-        for (_, own), fetched in zip(by_file, results, strict=True):
-            for (group, _), one in zip(own, fetched, strict=True):
-                for number in wanted[group]:
-                    found[number] = one
-        process.counters.count(reads=sum(one is not None for one in found), direct_groups=len(usable))
-        return found
+        process = self._own_process()
+        whole = self._whole_jobs(process, requests)
+        if whole is not None:
+            yield from self._fetch_whole(process, whole)
+            return
+        pieces: list[Piece] = []
+        for number, (position, row_start, row_stop) in enumerate(requests):
+            pieces += self._pieces(self._position(position), row_start, row_stop, number)
+        process.counters.count(reads=len(requests))
+        tables: list[pa.Table | None] = [None] * len(pieces)
+        for jobs in self._rounds(process, pieces, tables):
+            undecoded = [job for job in jobs if self._is_left_raw(job, pieces)]
+            if len(undecoded) < len(jobs):
+                others = [job for job in jobs if not self._is_left_raw(job, pieces)]
+                self._run(process, others, pieces, tables)
+            fetched = iter(self._fetch_jobs(process, undecoded))
+            raw = [one for job in undecoded for one in self._raw(process, job, fetched, pieces)]
+            n_ranges = sum([len(job.ranges) for job in undecoded])
+            process.counters.count(
+                page_reads=n_ranges, direct_ranges=n_ranges, direct_groups=len(raw) - n_ranges
+            )
+            found = [i for i, table in enumerate(tables) if table is not None]
+            yield Round(raw, [(pieces[i], tables[i]) for i in found])
+            for i in found:
+                tables[i] = None
 
-    def count_direct(self, *, columns: int, refused: int) -> None:
-        """Count columns that were decoded without PyArrow, and those that it had to take over."""
-        self._own_process().counters.count(direct_columns=columns, fallback_not_direct=refused)
+    def _whole_jobs(self, process: _Process, requests: Sequence[RowRequest]) -> list[Job] | None:
+        """Return a job for each request, where all are different row groups and nothing is to be cut or joined.
+
+        As most are. Their pieces are the numbers of the requests. None where one of them is another case.
+        """
+        counts = self._plan.row_counts
+        found: dict[int, int] = {}
+        for number, (position, row_start, row_stop) in enumerate(requests):
+            at = self._position(position)
+            group = self._whole_group(at) if row_start == 0 and row_stop == counts[at] else None
+            if group is None or group in found:
+                return None
+            found[group] = number
+        jobs = []
+        for group in sorted(found):
+            block = self._whole_block(process, group)
+            if block is None or block.padding:
+                return None
+            jobs.append(Job(group, [found[group]], [block], []))
+        return jobs
+
+    def _fetch_whole(self, process: _Process, jobs: Sequence[Job]) -> Iterator[Round]:
+        """Fetch row groups that are one sequence each."""
+        start = 0
+        while start < len(jobs):
+            stop, n_bytes = start, 0
+            while stop < len(jobs) and n_bytes <= MAX_FETCH_BYTES:
+                n_bytes += jobs[stop].blocks[0].n_bytes
+                stop += 1
+            own = jobs[start:stop]
+            raw = [
+                self._raw_group(job.group, one, [Piece(job.group, 0, one.block.n_rows, job.pieces[0], 0)])
+                for job, one in zip(own, self._fetch_jobs(process, own), strict=True)
+            ]
+            process.counters.count(reads=len(own), direct_groups=len(own))
+            yield Round(raw, [])
+            start = stop
+
+    def decode_each(self, fetched: Sequence[Fetched]) -> list[pa.Table]:
+        """Return the rows of each block as PyArrow decodes them, those of one projection from one buffer."""
+        process = self._own_process()
+        together = batches(fetched, at_least=self._options["threads"])
+        decoded: list[pa.Table | None] = [None] * len(fetched)
+        results = process.map(decode_blocks, [[fetched[i] for i in batch] for batch in together])
+        for batch, own in zip(together, results, strict=True):
+            for number, table in zip(batch, own, strict=True):
+                decoded[number] = table
+        process.counters.count(decodes=len(together))
+        return [table for table in decoded if table is not None]
+
+    def count(self, **counts: int) -> None:
+        """Add to what `stats` returns, for who decodes what was fetched."""
+        self._own_process().counters.count(**counts)
 
     # -- which rows ---------------------------------------------------------------------------------------
 
@@ -411,7 +455,7 @@ class Reader:
         is_whole = plan.row_stop[first] - plan.row_start[first] == plan.group_n_rows[group]
         return group if is_whole else None
 
-    def _pieces(self, number: int, row_start: int, row_stop: int) -> list[_Piece]:
+    def _pieces(self, number: int, row_start: int, row_stop: int, request: int) -> list[Piece]:
         """Return the parts of row groups that hold some rows of a sequence, in their order."""
         plan = self._plan
         n_rows = int(plan.row_counts[number])
@@ -428,7 +472,8 @@ class Reader:
             start, stop = int(plan.row_start[segment]), int(plan.row_stop[segment])
             first, last = max(row_start - before, 0), min(row_stop - before, stop - start)
             if first < last:
-                pieces.append(_Piece(int(plan.group_of_segment[segment]), start + first, start + last))
+                group, at = int(plan.group_of_segment[segment]), before + first - row_start
+                pieces.append(Piece(group, start + first, start + last, request, at))
             before += stop - start
         return pieces
 
@@ -450,34 +495,44 @@ class Reader:
         (table,) = decode_blocks([fetched])
         return self._conform(process, group, table, table.num_rows)
 
-    def _read_pieces(self, process: _Process, pieces: Sequence[_Piece]) -> list[pa.Table]:
+    def _read_pieces(self, process: _Process, pieces: Sequence[Piece]) -> list[pa.Table]:
         """Return the rows of each piece; see `read`."""
         tables: list[pa.Table | None] = [None] * len(pieces)
+        for jobs in self._rounds(process, pieces, tables):
+            self._run(process, jobs, pieces, tables)
+        return [table for table in tables if table is not None]
+
+    def _rounds(
+        self, process: _Process, pieces: Sequence[Piece], tables: list[pa.Table | None]
+    ) -> Iterator[list[Job]]:
+        """Return what to read for some pieces, as many bytes at a time as may be in memory.
+
+        What is there already is put into `tables`.
+        """
         by_group: dict[int, list[int]] = {}
         for number, piece in enumerate(pieces):
             by_group.setdefault(piece.group, []).append(number)
-        jobs: list[_Job] = []
+        jobs: list[Job] = []
         n_bytes = 0
         for group in sorted(by_group):  # groups are numbered in the order of files and row groups
             job = self._job(process, group, by_group[group], pieces, tables)
             if job is None:
                 continue
             jobs.append(job)
-            n_bytes += sum(block.n_bytes for block in job.blocks)
+            n_bytes += sum([block.n_bytes for block in job.blocks])
             if n_bytes > MAX_FETCH_BYTES:
-                self._run(process, jobs, pieces, tables)
+                yield jobs
                 jobs, n_bytes = [], 0
-        self._run(process, jobs, pieces, tables)
-        return [table for table in tables if table is not None]
+        yield jobs
 
     def _job(
         self,
         process: _Process,
         group: int,
         numbers: list[int],
-        pieces: Sequence[_Piece],
+        pieces: Sequence[Piece],
         tables: list[pa.Table | None],
-    ) -> _Job | None:
+    ) -> Job | None:
         """Return what to read of a row group for some pieces, or None where they are there already."""
         plan = self._plan
         n_rows = int(plan.group_n_rows[group])
@@ -498,20 +553,31 @@ class Reader:
                 for wanted in ranges
                 for block in row_range_blocks(record, places, wanted, file=file, row_group=row_group)
             ]
-            return _Job(group, numbers, blocks, ranges)
+            return Job(group, numbers, blocks, ranges)
         block = self._whole_block(process, group)
-        return _Job(group, numbers, [] if block is None else [block], [])
+        return Job(group, numbers, [] if block is None else [block], [])
 
     def _run(
         self,
         process: _Process,
-        jobs: Sequence[_Job],
-        pieces: Sequence[_Piece],
+        jobs: Sequence[Job],
+        pieces: Sequence[Piece],
         tables: list[pa.Table | None],
     ) -> None:
         """Fetch and decode what some jobs want, and put the rows of their pieces into `tables`."""
         if not jobs:
             return
+        decoded = self.decode_each(self._fetch_jobs(process, jobs))
+        process.counters.count(
+            groups=sum(1 for job in jobs if not job.ranges and job.blocks),
+            page_reads=sum(len(job.ranges) for job in jobs),
+        )
+        rest = iter(decoded)
+        for job in jobs:
+            self._finish(process, job, [next(rest) for _ in job.blocks], pieces, tables)
+
+    def _fetch_jobs(self, process: _Process, jobs: Sequence[Job]) -> list[Fetched]:
+        """Return the bytes of all blocks of some jobs, file by file."""
         files = self._plan.group_file
         by_file = [
             (file_no, [block for job in own for block in job.blocks])
@@ -519,28 +585,66 @@ class Reader:
         ]
         by_file = [(file_no, blocks) for file_no, blocks in by_file if blocks]
         found = process.map(lambda one: self._fetch(process, *one), by_file)
-        fetched = [one for many in found for one in many]
-        together = batches(fetched, at_least=self._options["threads"])
-        decoded: list[pa.Table | None] = [None] * len(fetched)
-        results = process.map(decode_blocks, [[fetched[i] for i in batch] for batch in together])
-        for batch, own in zip(together, results, strict=True):
-            for number, table in zip(batch, own, strict=True):
-                decoded[number] = table
-        process.counters.count(
-            groups=sum(1 for job in jobs if not job.ranges and job.blocks),
-            page_reads=sum(len(job.ranges) for job in jobs),
-            decodes=len(together),
+        return [one for many in found for one in many]
+
+    def _is_left_raw(self, job: Job, pieces: Sequence[Piece]) -> bool:
+        """Return whether the bytes of a job are of use as they are: no table of them is to be kept."""
+        if job.ranges or not job.blocks:
+            return bool(job.ranges)
+        n_rows = job.blocks[0].n_rows
+        whole = all(pieces[i].row_stop - pieces[i].row_start == n_rows for i in job.pieces)
+        return whole and not job.blocks[0].padding
+
+    def _raw(
+        self, process: _Process, job: Job, fetched: Iterator[Fetched], pieces: Sequence[Piece]
+    ) -> list[RawRows]:
+        """Return what was fetched for a job, for each of its page ranges."""
+        own = [pieces[i] for i in job.pieces]
+        if not job.ranges:
+            return [self._raw_group(job.group, next(fetched), own)]
+        block = job.blocks[0]
+        place = block.file, block.row_group, self._projection(process, job.group)
+        left = self._left(job.group)
+        by_range: list[list[Piece]] = [[] for _ in job.ranges]
+        starts = [wanted.row_start for wanted in job.ranges]
+        for piece in own:
+            by_range[bisect_right(starts, piece.row_start) - 1].append(piece)
+        return [
+            RawRows(
+                *place,
+                [RawPart(next(fetched), part.leaves, part.row_start) for part in wanted.parts],
+                left,
+                pieces_of_range,
+                (wanted.row_start, wanted.row_stop),
+            )
+            for wanted, pieces_of_range in zip(job.ranges, by_range, strict=True)
+        ]
+
+    def _raw_group(self, group: int, fetched: Fetched, pieces: list[Piece]) -> RawRows:
+        block = fetched.block
+        return RawRows(
+            block.file,
+            block.row_group,
+            block.projection,
+            [RawPart(fetched, range(len(block.codec)), 0)],
+            self._left(group),
+            pieces,
+            (0, block.n_rows),
         )
-        rest = iter(decoded)
-        for job in jobs:
-            self._finish(process, job, [next(rest) for _ in job.blocks], pieces, tables)
+
+    def _left(self, group: int) -> tuple[int, ...]:
+        plan = self._plan
+        if not len(plan.left):
+            return ()
+        left = tuple(plan.left[plan.chunk_stops[group] : plan.chunk_stops[group + 1]].tolist())
+        return left if any(left) else ()
 
     def _finish(
         self,
         process: _Process,
-        job: _Job,
+        job: Job,
         decoded: list[pa.Table],
-        pieces: Sequence[_Piece],
+        pieces: Sequence[Piece],
         tables: list[pa.Table | None],
     ) -> None:
         """Give each piece of a job its rows."""
@@ -567,7 +671,7 @@ class Reader:
 
     # -- pages or the whole group -------------------------------------------------------------------------
 
-    def _page_ranges(self, process: _Process, group: int, pieces: Sequence[_Piece]) -> list[RowRange]:
+    def _page_ranges(self, process: _Process, group: int, pieces: Sequence[Piece]) -> list[RowRange]:
         """Return the pages to read for some rows of a row group, none where the whole group is the better read.
 
         The whole group is read, and kept, once the pages that were read of it would have paid for it: who asks for
@@ -674,7 +778,7 @@ class Reader:
         self._set_plan(open_plan(state["path"], state["origin"]))
 
 
-def _rows(table: pa.Table, piece: _Piece) -> pa.Table:
+def _rows(table: pa.Table, piece: Piece) -> pa.Table:
     """Return the rows of a piece from the table of its whole row group."""
     n_rows = piece.row_stop - piece.row_start
     return table if n_rows == table.num_rows else table.slice(piece.row_start, n_rows)

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from pqindex import storage
 from pqindex.arrowtypes import type_name, unify_types
+from pqindex.decode import is_number, not_direct
 from pqindex.digest import RecordDigest, sha256_hex
 from pqindex.errors import (
     ColumnMissingError,
@@ -74,7 +75,8 @@ class ChunkSource:
         From (file_no, row_group) arrays to the rows of each group.
     facts : callable
         From (file_no, row_group) arrays, and the wanted leaves of each schema, to the `PLACE_FACTS` of those chunks:
-        arrays of integers, row group by row group.
+        arrays of integers, row group by row group. Also `encodings`, and `null_count` where it is known, as in
+        `footer.Chunks`.
     pages : callable
         From (file_no, row_group) arrays to the page places that are known of those row groups.
     """
@@ -144,6 +146,9 @@ class ReadPlan:
     chunks : dict of str to ndarray
         The facts of the projected chunks, group by group, in the order of the leaves in the file: integers of
         64 bits or less.
+    left : ndarray, shape (n_chunks,), int8; shape (0,) where all are 0
+        Why a chunk of flat numbers cannot be decoded directly, see `decode.not_direct`; 0 where it may be, and for
+        all other columns.
     page_stops : ndarray, shape (n_chunks + 1,), int32 or int64; shape (0,) where no page is known
     pages : dict of str to ndarray
         The known pages of the projected chunks, chunk by chunk, int64.
@@ -172,6 +177,7 @@ class ReadPlan:
     group_n_rows: Integers
     chunk_stops: Integers
     chunks: dict[str, Integers] = field(repr=False)
+    left: npt.NDArray[np.int8] = field(repr=False)
     page_stops: Integers
     pages: dict[str, Int64Array] = field(repr=False)
     staleness: str
@@ -253,7 +259,8 @@ def resolve(
     wanted = [np.zeros(0, np.int64)] * len(known.schemas)
     for number, own in zip(used.tolist(), leaves, strict=True):
         wanted[number] = own
-    chunks = known.facts(group_file, group_row_group, wanted)
+    facts = known.facts(group_file, group_row_group, wanted)
+    chunks = {name: facts[name] for name in PLACE_FACTS}
     _refuse_unreadable(
         records, leaves, renumber, files, group_file, group_row_group, group_n_rows, chunk_stops, chunks
     )
@@ -279,6 +286,7 @@ def resolve(
         group_n_rows=narrowest(group_n_rows),
         chunk_stops=narrowest(chunk_stops),
         chunks={name: narrowest(values) for name, values in chunks.items()},
+        left=_left(records, leaves, renumber[group_file], facts),
         page_stops=narrowest(page_stops),
         pages=pages,
         staleness=staleness,
@@ -408,10 +416,19 @@ def _parsed(metas: list[FileMetadata | None]) -> ChunkSource:
             ChunkPlaces.from_metadata(parsed[f], int(g), leaves[int(schema_of_file[f])])
             for f, g in zip(file_no, row_group, strict=True)
         ]
-        return {
-            name: np.concatenate([getattr(place, name) for place in places] or [np.zeros(0, np.int64)])
-            for name in PLACE_FACTS
+        none = [np.zeros(0, np.int64)]
+        found = {
+            name: np.concatenate([getattr(place, name) for place in places] or none) for name in PLACE_FACTS
         }
+        for name in ("encodings", "null_count"):
+            found[name] = np.concatenate(
+                [
+                    getattr(parsed[f].chunks, name)[g, leaves[int(schema_of_file[f])]]
+                    for f, g in zip(file_no, row_group, strict=True)
+                ]
+                or none
+            )
+        return found
 
     return ChunkSource(
         schemas=tuple(numbers),
@@ -563,6 +580,23 @@ def _refuse_unreadable(
         )
 
 
+def _left(
+    records: Sequence[SchemaRecord],
+    leaves: Sequence[Int64Array],
+    schema_of_group: npt.NDArray[np.int32],
+    facts: dict[str, Integers],
+) -> npt.NDArray[np.int8]:
+    """Return which chunks of flat columns cannot be decoded directly by what is known of them; see `ReadPlan.left`."""
+    left = not_direct(facts["codec"], facts["encodings"], facts.get("null_count"))
+    if not left.any():
+        return left[:0]
+    for number, _, chosen in blocks_of_groups(schema_of_group, leaves):
+        is_flat = np.array([is_number(records[number].leaves[leaf]) for leaf in leaves[number]], np.bool_)
+        own = left[chosen].reshape(-1, len(is_flat))
+        left[chosen] = np.where(is_flat, own, 0).ravel()
+    return left if left.any() else left[:0]
+
+
 def _project_pages(
     known: ChunkSource,
     leaves: Sequence[Int64Array],
@@ -596,7 +630,7 @@ def _project_pages(
 def _plan_digest(selection_digest: str, schema: pa.Schema, files: SourceFiles, footprints: Int64Array) -> str:
     digest = RecordDigest()
     digest.add_json(
-        "plan", [2, selection_digest, files.root, schema.names, [type_name(f.type) for f in schema]]
+        "plan", [3, selection_digest, files.root, schema.names, [type_name(f.type) for f in schema]]
     )
     digest.add_integers("footprints", footprints)
     return digest.hexdigest()

@@ -5,16 +5,30 @@ dictionary or split bytes. PyArrow is the reference, and takes whatever is refus
 here: reading the bytes, finding the chunks, and policies for nulls and casts.
 """
 
-from pqindex.decode.columns import DIRECT_CODECS, DIRECT_ENCODINGS, DirectColumn, direct_column, is_direct
+from pqindex.decode.columns import (
+    DIRECT_CODECS,
+    DIRECT_ENCODINGS,
+    REASONS,
+    TYPE,
+    DirectColumn,
+    direct_column,
+    is_number,
+    not_direct,
+    reason_of_refusal,
+)
 from pqindex.decode.decoder import DirectDecoder, DirectRead, Refusal
 
 __all__ = [
     "DIRECT_CODECS",
     "DIRECT_ENCODINGS",
+    "REASONS",
+    "TYPE",
     "DirectColumn",
     "DirectDecoder",
     "DirectRead",
     "Refusal",
     "direct_column",
-    "is_direct",
+    "is_number",
+    "not_direct",
+    "reason_of_refusal",
 ]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pqindex.decode.codecs import DECOMPRESS
 from pqindex.decode.columns import PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY, UNCOMPRESSED
 from pqindex.decode.headers import Buffer, checksum, match_data_page, match_dictionary_page, usual_header
-from pqindex.decode.pages import MAX_DICTIONARY_BYTES, check_crc, most_bytes
+from pqindex.decode.pages import MAX_DICTIONARY_BYTES, MAX_INDICES, check_crc, most_bytes
 from pqindex.decode.runs import sized_all_defined
 
 if TYPE_CHECKING:
@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 def usual_chunk(
     column: DirectColumn, codec: int, span: tuple[Buffer, int, int], n_rows: int
 ) -> tuple[Buffer, int, int, npt.NDArray[Any] | None, int] | None:
-    """Return where the values of a chunk lie, if it is one page of version 1, after a dictionary or plain.
+    """Return where the values of a column lie, if it is one page of version 1, after a dictionary or plain.
+
+    Parameters
+    ----------
+    column, codec, span
+        As in `DirectRead`.
+    n_rows : int
+        Of the page.
 
     Returns
     -------
@@ -46,7 +53,7 @@ def usual_chunk(
     dictionary = None
     match = match_data_page(buffer, position, stop)
     if match is None:
-        match = match_dictionary_page(buffer, position, stop)
+        match = match_dictionary_page(buffer, position, stop) if n_rows <= MAX_INDICES else None
         if match is None:
             return None
         dictionary, position = _dictionary(column, codec, buffer, match, stop)
@@ -65,12 +72,13 @@ def usual_chunk(
     size, stored_size, levels = facts
     if crc is not None:
         check_crc(buffer, page_start, stop, checksum(crc))
-    if codec in DECOMPRESS:
-        buffer, page_start = DECOMPRESS[codec](buffer[page_start:stop], size), 0
+    decompress = DECOMPRESS.get(codec)
+    if decompress is not None:
+        buffer, page_start = decompress(buffer[page_start:stop], size), 0
     elif codec != UNCOMPRESSED or size != stored_size:
         return None
     start = page_start + len(levels)
-    if buffer[page_start:start] != levels:
+    if levels and buffer[page_start:start] != levels:
         return None
     return buffer, start, page_start + size, dictionary, position
 
@@ -111,8 +119,9 @@ def _dictionary(
         return None, stop
     if crc is not None:
         check_crc(buffer, start, page_stop, checksum(crc))
-    if codec in DECOMPRESS:
-        buffer, start = DECOMPRESS[codec](buffer[start:page_stop], size), 0
+    decompress = DECOMPRESS.get(codec)
+    if decompress is not None:
+        buffer, start = decompress(buffer[start:page_stop], size), 0
     elif codec != UNCOMPRESSED or size != header.stored_size:
         return None, stop
     return np.frombuffer(buffer, column.stored, header.n_values, start), page_stop
@@ -132,7 +141,7 @@ def fill_block(out: npt.NDArray[Any], pages: Sequence[tuple[Buffer, int]], store
     buffer, first = pages[0]
     n_bytes = n_rows * stored.itemsize
     step = pages[1][1] - first if n_pages > 1 else n_bytes
-    # Chunks often lie behind each other in one buffer at one distance, as the headers of like columns are alike.
+    # Pages often lie behind each other in one buffer at one distance, as the headers of like columns are alike.
     if not all(
         page is buffer and start == first + number * step for number, (page, start) in enumerate(pages)
     ):

@@ -2,13 +2,15 @@
 
 PyArrow's codecs write into memory of the size asked for and do not say how much of it they wrote, so each way here
 proves the size: snappy and zstd have it in the compressed bytes, and an LZ4 block is put into a frame that has it.
+Where the package lz4 is installed, that says how much it wrote, and no frame is needed.
 """
 
 from __future__ import annotations
 
 import threading
 from functools import lru_cache
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 import pyarrow as pa
 import zstandard
@@ -52,7 +54,8 @@ _LZ4_SMALLEST: Final = 1 << 16
 _LZ4_BLOCK_SIZES: Final = ((1 << 16, 4), (1 << 18, 5), (1 << 20, 6), (1 << 22, 7))
 
 
-def _from_lz4(data: bytes | memoryview, size: int) -> bytes:
+def from_lz4_by_frame(data: bytes | memoryview, size: int) -> bytes:
+    """Return the bytes of an LZ4 block, by way of a frame around it."""
     n_stored = len(data)
     head = _lz4_head(size, n_stored if n_stored > _LZ4_SMALLEST else 0)
     frame = b"".join((head, n_stored.to_bytes(4, "little"), data, _LZ4_END))
@@ -60,6 +63,30 @@ def _from_lz4(data: bytes | memoryview, size: int) -> bytes:
         page: bytes = _lz4_frame.decompress(frame, size, asbytes=True)
     except (OSError, ValueError) as error:
         raise _corrupt("LZ4", size, error) from error
+    return page
+
+
+def _lz4_package() -> Any:
+    """Return the module of the package lz4 for blocks, or None where it is not installed."""
+    try:
+        return import_module("lz4.block")
+    except ImportError:
+        return None
+
+
+_block: Final = _lz4_package()
+
+
+def from_lz4_by_block(data: bytes | memoryview, size: int) -> bytes:
+    """Return the same by the package lz4, which takes less than half the time for a page of 2 KB."""
+    if not size:
+        return from_lz4_by_frame(data, size)
+    try:
+        page: bytes = _block.decompress(data, uncompressed_size=size)
+    except (_block.LZ4BlockError, ValueError, OverflowError) as error:
+        raise _corrupt("LZ4", size, error) from error
+    if len(page) != size:
+        raise BadPageError("the LZ4 block has another size than the page", expected=size, found=len(page))
     return page
 
 
@@ -124,7 +151,11 @@ def _corrupt(codec: str, size: int, error: Exception) -> BadPageError:
     return BadPageError(f"the {codec} bytes do not decompress", expected=f"{size} bytes", found=str(error))
 
 
-DECOMPRESS: Final = {SNAPPY: _from_snappy, LZ4_RAW: _from_lz4, ZSTD: _from_zstd}
+DECOMPRESS: Final = {
+    SNAPPY: _from_snappy,
+    LZ4_RAW: from_lz4_by_frame if _block is None else from_lz4_by_block,
+    ZSTD: _from_zstd,
+}
 """By codec: from the compressed bytes, all of them, and the size that the page header says, to that many bytes.
 
 Memory for no more is taken. Thread-safe. Each raises BadPageError if the bytes do not decompress, or to another size,

@@ -136,20 +136,68 @@ def _is_kept(leaf: Leaf, dtype: np.dtype[Any], arrow_type: pa.DataType) -> bool:
     return False
 
 
-def is_direct(codec: npt.NDArray[Any], encodings: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which chunks of a direct column may be decoded directly, by their footer's facts.
+def is_number(leaf: Leaf) -> bool:
+    """Return whether a leaf is a column of flat numbers, as Parquet has them."""
+    return len(leaf.path) == 1 and not leaf.max_repetition_level and _logical_dtype(leaf) is not None
 
-    May be: a page can still be of a kind that is refused, since nulls, runs and level encodings stand in the pages.
+
+REASONS: Final = ("", "type", "codec", "encoding", "nulls", "runs", "indices", "page")
+"""Why a chunk of numbers is left to PyArrow, in a word, by number: 0 where it may not be."""
+
+TYPE, CODEC, ENCODING, NULLS, RUNS, INDICES, PAGE = range(1, len(REASONS))
+
+_REASON_OF_REFUSAL: Final = {
+    "a codec is not known here": CODEC,
+    "an encoding is not known here": ENCODING,
+    "a page has nulls": NULLS,
+    "a page has many indices": INDICES,
+    "a page has many runs": RUNS,
+    "a packed run is cut short": RUNS,
+    "a run is empty": RUNS,
+    "a run is longer than its page": RUNS,
+    "bytes follow the runs": RUNS,
+}
+
+
+def reason_of_refusal(reason: str) -> int:
+    """Return the number in `REASONS` of the sentence of a `Refusal`."""
+    return _REASON_OF_REFUSAL.get(reason, PAGE)
+
+
+def not_direct(
+    codec: npt.NDArray[Any], encodings: npt.NDArray[Any], null_count: npt.NDArray[Any] | None = None
+) -> npt.NDArray[np.int8]:
+    """Return why chunks of a direct column cannot be decoded directly, by their footer's facts; 0 where they may be.
+
+    May be: a page can still be of a kind that is refused, since runs, level encodings and most nulls stand in the
+    pages.
 
     Parameters
     ----------
     codec, encodings : ndarray of int, any shape
         As in `footer.Chunks`, and in the table of chunks of an index.
+    null_count : ndarray of int, the same shape, optional
+        As in `footer.Chunks`.
 
     Returns
     -------
-    ndarray of bool, the same shape
+    ndarray of int8, the same shape
+        Numbers of `REASONS`.
     """
-    known = (encodings & ~np.int64(DIRECT_ENCODINGS)) == 0
-    result: npt.NDArray[np.bool_] = known & np.isin(codec, DIRECT_CODECS)
-    return result
+    found = np.zeros(np.shape(codec), np.int8)
+    if null_count is None and found.size and _is_constant(codec) and _is_constant(encodings):
+        codec, encodings = (
+            codec.flat[:1],
+            encodings.flat[:1],
+        )  # as in most data sets, of a million chunks and more
+        found[...] = not_direct(codec, encodings, np.zeros(1))
+        return found
+    if null_count is not None:
+        found[null_count > 0] = NULLS
+    found[(encodings & ~np.int64(DIRECT_ENCODINGS)) != 0] = ENCODING
+    found[~np.isin(codec, DIRECT_CODECS)] = CODEC
+    return found
+
+
+def _is_constant(values: npt.NDArray[Any]) -> bool:
+    return bool(values.min() == values.max())

@@ -147,31 +147,35 @@ class DirectDecoder:
     def _decode_usual(
         self, read: DirectRead, number: int, field: range, out: npt.NDArray[Any], indices: IndexBatch
     ) -> list[int]:
-        """Decode the columns of a field whose chunks are as most are; return the others."""
-        codecs, spans, columns = read.codecs, read.spans, self._columns
-        n_rows = len(out)
+        """Decode the columns of a field that are one page each, as most are; return the others."""
+        codecs, spans, columns, n_rows = read.codecs, read.spans, self._columns, read.n_rows
+        skips = read.row_starts
+        n_out = len(out)
+        itemsize = columns[field.start].stored.itemsize
         plain: list[int] = []
         pages: list[tuple[Buffer, int]] = []
         others: list[int] = []
         for at in field:
             try:
-                chunk = None
-                if read.n_rows[at] == n_rows > 0:
-                    chunk = usual_chunk(columns[at], codecs[at], spans[at], n_rows)
-                if chunk is None:
-                    others.append(at)
-                    continue
-                buffer, start, stop, dictionary, position = chunk
-                if dictionary is None:
-                    plain.append(at)
-                    pages.append((buffer, start))
-                else:
-                    place = (number, at, position - spans[at][1])
-                    page = (buffer, start + 1, stop)
-                    values = out[:, at - field.start]
-                    indices.add(place, page, buffer[start], n_rows, dictionary, 0, values)
+                chunk = usual_chunk(columns[at], codecs[at], spans[at], n_rows[at]) if n_out else None
             except (BadPageError, NotDirectError):
-                others.append(at)  # the other way finds it again, and knows where
+                chunk = None  # the other way finds it again, and knows where
+            if chunk is None:
+                others.append(at)
+                continue
+            buffer, start, stop, dictionary, position = chunk
+            skip = 0 if skips is None else skips[at]
+            if dictionary is None:
+                plain.append(at)
+                pages.append((buffer, start + skip * itemsize))
+                continue
+            place = (number, at, position - spans[at][1])
+            try:
+                page = (buffer, start + 1, stop)
+                values = out[:, at - field.start]
+                indices.add(place, page, buffer[start], n_rows[at], dictionary, skip, values)
+            except (BadPageError, NotDirectError):
+                others.append(at)
         stored = columns[field.start].stored
         if len(plain) == len(field):
             fill_block(out, pages, stored)

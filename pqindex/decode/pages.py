@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 MAX_DICTIONARY_BYTES: Final = 1 << 24
 """Larger dictionaries are left to PyArrow; pages of data are bounded by the rows that are asked for."""
 
+MAX_INDICES: Final = 1536
+"""Pages of more indices are left to PyArrow: unpacked by numpy they take longer than all of its own work does."""
+
 _TRUTHS: Final = np.array([False, True])
 
 
@@ -86,7 +89,7 @@ class ChunkDecoder:
         """
         if self._codec not in DIRECT_CODECS:
             raise NotDirectError("a codec is not known here")
-        dictionary: npt.NDArray[Any] | None = None
+        dictionary: tuple[PageHeader, int] | npt.NDArray[Any] | None = None
         row = 0
         row_stop = row_start + len(out)
         while row < n_rows:
@@ -95,7 +98,8 @@ class ChunkDecoder:
             if header.kind == DICTIONARY_PAGE:
                 if dictionary is not None or row:
                     raise NotDirectError("a dictionary page is not the first page")
-                dictionary = self._dictionary(header, page_start)
+                self._check_dictionary(header)
+                dictionary = header, page_start  # decompressed once a page of values is not refused
             elif n_values > n_rows - row:
                 raise BadPageError("pages hold too many values", expected=n_rows, found=row + n_values)
             elif n_values == 0:
@@ -104,6 +108,11 @@ class ChunkDecoder:
                 first, stop = max(row, row_start), min(row + n_values, row_stop)
                 if first < stop:
                     part = out if stop - first == len(out) else out[first - row_start : stop - row_start]
+                    self._refuse_many_indices(header)
+                    if isinstance(dictionary, tuple):
+                        at, self.position = self.position, self._start
+                        dictionary = self._dictionary(*dictionary)
+                        self.position = at
                     self._data(header, page_start, dictionary, first - row, part)
                 row += n_values
             self.position = page_start + header.stored_size
@@ -136,9 +145,13 @@ class ChunkDecoder:
             raise BadPageError("pages hold too many values", expected=n_rows, found=n_rows + header.n_values)
         raise NotDirectError("bytes follow the pages")
 
+    def _refuse_many_indices(self, header: PageHeader) -> None:
+        if header.n_values > MAX_INDICES and header.encoding in (RLE_DICTIONARY, PLAIN_DICTIONARY, RLE):
+            raise NotDirectError("a page has many indices")
+
     # -- dictionary pages -------------------------------------------------------------------------------------
 
-    def _dictionary(self, header: PageHeader, page_start: int) -> npt.NDArray[Any]:
+    def _check_dictionary(self, header: PageHeader) -> None:
         stored = self._column.stored
         if header.encoding not in (PLAIN, PLAIN_DICTIONARY) or stored.kind == "b":
             raise NotDirectError("a dictionary is not plain")
@@ -150,6 +163,9 @@ class ChunkDecoder:
                 expected=header.n_values * stored.itemsize,
                 found=header.size,
             )
+
+    def _dictionary(self, header: PageHeader, page_start: int) -> npt.NDArray[Any]:
+        stored = self._column.stored
         buffer, start = self._page(header, page_start, header.stored_size, header.size)
         values = np.frombuffer(buffer, stored, header.n_values, start) if header.size else np.empty(0, stored)
         return values if stored is self._column.dtype else values.astype(self._column.dtype)

@@ -126,11 +126,16 @@ def fetch(
 
 def _cut(block: Block, whole: memoryview, positions: list[int], lengths: list[int]) -> Fetched:
     """Bring the spans of each leaf together: a dictionary page and the data pages far behind it."""
+    step = block.spans_per_leaf
+    if step == 1 and positions and _are_neighbours(positions, lengths):  # as the columns of most reads are
+        first = positions[0]
+        part = whole[first : positions[-1] + lengths[-1]]
+        return Fetched(block, [part], [position - first for position in positions])
     parts: list[bytes | memoryview] = []
     starts: list[int] = []
     at = 0
     for i, (position, length) in enumerate(zip(positions, lengths, strict=True)):
-        if i % block.spans_per_leaf == 0:
+        if i % step == 0:
             starts.append(at)
         if length:
             parts.append(whole[position : position + length])
@@ -138,9 +143,24 @@ def _cut(block: Block, whole: memoryview, positions: list[int], lengths: list[in
     return Fetched(block, parts, starts)
 
 
+def _are_neighbours(positions: list[int], lengths: list[int]) -> bool:
+    reach = positions[0]
+    for position, length in zip(positions, lengths, strict=True):
+        if position != reach:
+            return False
+        reach += length
+    return True
+
+
 def leaf_spans(fetched: Fetched) -> list[tuple[bytes | memoryview, int, int]]:
-    """Return where the chunk of each leaf lies: (buffer, start, stop)."""
+    """Return where the bytes of each leaf lie: (buffer, start, stop)."""
     lengths = fetched.block.lengths
+    if fetched.block.spans_per_leaf == 2:
+        parts = iter(fetched.parts)
+        return [
+            _one_span([next(parts) for length in both if length])
+            for both in zip(lengths[::2], lengths[1::2], strict=True)
+        ]
     if len(fetched.parts) == 1:
         (part,) = fetched.parts
         return [(part, start, start + length) for start, length in zip(fetched.starts, lengths, strict=True)]
@@ -153,17 +173,24 @@ def leaf_spans(fetched: Fetched) -> list[tuple[bytes | memoryview, int, int]]:
     return spans
 
 
+def _one_span(parts: list[bytes | memoryview]) -> tuple[bytes | memoryview, int, int]:
+    whole = parts[0] if len(parts) == 1 else b"".join(parts)
+    return whole, 0, len(whole)
+
+
 def select_leaves(fetched: Fetched, projection: Projection, leaves: Sequence[int]) -> Fetched:
-    """Return some leaves of a block of whole chunks, with their bytes, as a block of a narrower projection."""
-    block, spans = fetched.block, leaf_spans(fetched)
+    """Return some leaves of a block without padding, with their bytes, as a block of a narrower projection."""
+    block = fetched.block
+    spans = leaf_spans(fetched)
     parts: list[bytes | memoryview] = [
         memoryview(buffer)[start:stop] for buffer, start, stop in map(spans.__getitem__, leaves)
     ]
     lengths = [len(part) for part in parts]
     narrow = block._replace(
         projection=projection,
-        starts=[block.starts[leaf] for leaf in leaves],
+        starts=[block.starts[leaf * block.spans_per_leaf] for leaf in leaves],
         lengths=lengths,
+        spans_per_leaf=1,
         num_values=[block.num_values[leaf] for leaf in leaves],
         codec=[block.codec[leaf] for leaf in leaves],
     )

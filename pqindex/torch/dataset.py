@@ -17,7 +17,7 @@ from pqindex.errors import (
     SourceError,
     UsageError,
 )
-from pqindex.numbers import NumberReader
+from pqindex.numbers import NumberRead, NumberReader
 from pqindex.reader import Reader, Source
 from pqindex.torch.arguments import integer, one_of, refuse_other_source
 from pqindex.torch.batches import BATCH_NUMBER, carry_number
@@ -33,7 +33,7 @@ from pqindex.torch.fields import (
     resolve_fields,
 )
 from pqindex.torch.steps import Steps, TimeAxis, one_row
-from pqindex.torch.tensors import Array, is_direct, number_field, plain_tensor, read_field
+from pqindex.torch.tensors import field_of_numbers, number_fields, read_field
 from pqindex.torch.transforms import Transform, checked_transform
 
 if TYPE_CHECKING:
@@ -156,9 +156,8 @@ class SequenceDataset(Dataset[Item]):
         )
         self._list_widths: dict[str, int] = {}
         self._seed: int | None = getattr(source, "seed", None)
-        plain = [field for field in self._fields if is_direct(field) and lists == "rows"]
-        self._direct = {field.name: i for i, field in enumerate(plain)}
-        self._numbers = NumberReader(self._reader, [number_field(field) for field in plain])
+        numbers, self._sources = number_fields(self._fields if lists == "rows" else ())
+        self._numbers = NumberReader(self._reader, numbers)
         self._check_names()
         longest = None if max_rows is None else integer("max_rows", max_rows, least=1)
         self._time = None if lists == "rows" else TimeAxis(length=length, max_steps=longest)
@@ -319,35 +318,25 @@ class SequenceDataset(Dataset[Item]):
         """Return the items at some positions, read together."""
         if not positions:
             return []
-        if not self._direct:
-            tables = self._reader.read(positions)
-            return [self._item(position, table) for position, table in zip(positions, tables, strict=True)]
-        reads = self._numbers.read(positions)
-        return [
-            self._item(position, read.table, read.arrays)
-            for position, read in zip(positions, reads, strict=True)
-        ]
+        counts = self._reader.row_counts
+        reads = self._read_rows([(position, 0, int(counts[position])) for position in positions])
+        return [self._item(position, read) for position, read in zip(positions, reads, strict=True)]
 
-    def _item(
-        self, position: int, table: pa.Table | None, arrays: Sequence[Array | None] | None = None
-    ) -> Any:
-        """Return an item of the rows of a sequence, of which some fields may be arrays already."""
+    def _read_rows(self, requests: Sequence[tuple[int, int, int]]) -> list[NumberRead]:
+        """Return some rows of each of several sequences; with ``lists="time"`` as tables."""
+        if self._sources:
+            return self._numbers.read_rows(requests)
+        return [NumberRead(None, [], table) for table in self._reader.read_rows(requests)]
+
+    def _item(self, position: int, read: NumberRead) -> Any:
+        """Return an item of the rows of a sequence."""
         if self._time is not None:
-            table = self._reader[position] if table is None else table
-            return self._item_of_steps(position, table, self._steps(position, table))
+            return self._item_of_steps(position, read.table, self._steps(position, read.table))
         item: Item = {}
+        rows = slice(0, int(self.row_counts[position]))
+        seq_id = self._reader.seq_ids[position].as_py()
         for field in self._fields:
-            at = self._direct.get(field.name)
-            array = None if arrays is None or at is None else arrays[at]
-            if array is not None:
-                tensor = plain_tensor(field, array)
-                if tensor is not None:
-                    item[field.name] = tensor
-                    continue
-                table = None  # a value to be named with its place, which the table of all columns gives
-            if table is None:
-                table = self._reader[position]
-            item[field.name], mask = self._values(field, position, table)
+            item[field.name], mask = self._values(field, position, read, rows, seq_id)
             if mask is not None:
                 item[field.name + MASK_SUFFIX] = mask
         if self._cache is not None:
@@ -379,11 +368,39 @@ class SequenceDataset(Dataset[Item]):
         return item if self._transform is None else self._transform(item)
 
     def _values(
-        self, field: Field, position: int, table: pa.Table, *, first_row: int = 0
+        self,
+        field: Field,
+        position: int,
+        read: NumberRead,
+        rows: slice,
+        seq_id: object,
+        *,
+        first_row: int = 0,
     ) -> tuple[torch.Tensor | list[Any], torch.Tensor | None]:
-        """Return a field of some rows of a sequence, from `first_row` on, and its mask if it has one."""
+        """Return a field of some of the rows that were read of a sequence, and its mask if it has one.
+
+        Parameters
+        ----------
+        rows : slice
+            Which of the rows that were read.
+        first_row : int
+            Which row of the sequence the first of these is.
+        """
+        source = self._sources.get(field.name)
+        n_rows = rows.stop - rows.start
         try:
-            return read_field(field, table, self._reader.seq_ids[position].as_py(), first_row=first_row)
+            if source is None or read.arrays is None:
+                return read_field(field, read.rows_of_table(rows), seq_id, first_row=first_row)
+            request = (position, first_row, first_row + n_rows)
+            return field_of_numbers(
+                field,
+                source,
+                read,
+                seq_id,
+                rows=rows,
+                first_row=first_row,
+                whole=lambda: self._reader.read_rows([request])[0],
+            )
         except SourceError as error:
             raise self._placed(error, position) from None
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from pqindex.columns import (
     column_values,
 )
 from pqindex.errors import LossyCastError, NonFiniteError, NullValueError, RaggedListError
-from pqindex.numbers import NumberField
+from pqindex.numbers import NumberField, NumberRead
 from pqindex.torch.casts import always_exact, cast_into, inexact_values
 from pqindex.torch.fields import PRECISION, STORAGE, Field, FieldColumn
 
@@ -61,27 +62,102 @@ def read_field(
     return _FieldRead(field, table, seq_id, first_row).result()
 
 
-def is_direct(field: Field) -> bool:
-    """Return whether a field is just the numbers of its columns, so that any array of them serves."""
-    return field.is_plain and not field.is_masked
+class FieldSource(NamedTuple):
+    """Which arrays of a `NumberRead` the columns of a field are in.
+
+    Attributes
+    ----------
+    whole : int or None
+        The array that is the field: just its columns, in the dtype that it is stored in.
+    cells : tuple of (array, column) or None
+        By column of the field; None for columns that come in the table.
+    """
+
+    whole: int | None
+    cells: tuple[tuple[int, int] | None, ...]
 
 
-def number_field(field: Field) -> NumberField:
-    """Return what is asked of a `NumberReader` for a field."""
-    assert field.dtype is not None  # noqa: S101  # plain fields have one
-    return NumberField(tuple(column.name for column in field.columns), STORAGE[field.dtype])
+def number_fields(fields: Sequence[Field]) -> tuple[list[NumberField], dict[str, FieldSource]]:
+    """Return what is asked of a `NumberReader` for some fields, and where each of them finds it, by name.
+
+    Columns of one number a row are asked for in the field's dtype where that holds all their values, else in their
+    own, to be checked. Fields without such columns have no source.
+    """
+    found: list[NumberField] = []
+    sources: dict[str, FieldSource] = {}
+    for field in fields:
+        if field.dtype is None:
+            continue
+        storage, precision = STORAGE[field.dtype], PRECISION.get(field.dtype)
+        by_dtype: dict[np.dtype[Any], list[int]] = {}
+        for i, column in enumerate(field.columns):
+            own = column.form.dtype
+            if own is None or column.form.width is not None or column.form.kind not in _NUMBERS:
+                continue
+            by_dtype.setdefault(storage if always_exact(own, storage, precision) else own, []).append(i)
+        if not by_dtype:
+            continue
+        cells: list[tuple[int, int] | None] = [None] * len(field.columns)
+        for dtype, columns in by_dtype.items():
+            for place, i in enumerate(columns):
+                cells[i] = (len(found), place)
+            found.append(NumberField(tuple(field.columns[i].name for i in columns), dtype))
+        is_whole = len(by_dtype.get(storage, ())) == len(field.columns)
+        sources[field.name] = FieldSource(len(found) - 1 if is_whole else None, tuple(cells))
+    return found, sources
 
 
-def plain_tensor(field: Field, array: Array) -> torch.Tensor | None:
-    """Return a field whose values are an array already, or None where one of them must be refused.
+_NUMBERS = ("bool", "integer", "float")
+
+
+def field_of_numbers(
+    field: Field,
+    source: FieldSource,
+    read: NumberRead,
+    seq_id: object,
+    *,
+    rows: slice,
+    first_row: int = 0,
+    whole: Callable[[], pa.Table],
+) -> tuple[torch.Tensor | list[Any], torch.Tensor | None]:
+    """Return the same as `read_field`, of what a `NumberReader` read.
 
     Parameters
     ----------
-    field : Field
-        With `is_direct`.
-    array : ndarray, shape (T, columns)
-        In the dtype of `number_field`; the tensor is of its memory.
+    field, seq_id, first_row
+        As in `read_field`.
+    source : FieldSource
+    read : NumberRead
+        With arrays. They become tensors, as they are where all their rows are wanted.
+    rows : slice
+        Which rows of the read.
+    whole : callable
+        Returns a table of all columns of these rows, to say what was found in the file.
     """
+    arrays = read.arrays or []
+    if source.whole is not None and read.absent[source.whole] is None:
+        array = arrays[source.whole]
+        if rows.stop - rows.start != len(array):
+            array = array[rows].copy()
+        tensor = _plain_tensor(field, array)
+        if tensor is not None:
+            return tensor, torch.ones(tensor.shape, dtype=torch.bool) if field.is_masked else None
+    given: list[ColumnValues | None] = []
+    for cell in source.cells:
+        if cell is None:
+            given.append(None)
+            continue
+        number, place = cell
+        absent = read.absent[number]
+        gaps = None if absent is None else absent[rows, place : place + 1]
+        if gaps is not None and not gaps.any():
+            gaps = None
+        given.append(ColumnValues(arrays[number][rows, place : place + 1], gaps))
+    return _FieldRead(field, read.rows_of_table(rows), seq_id, first_row, given, whole).result()
+
+
+def _plain_tensor(field: Field, array: Array) -> torch.Tensor | None:
+    """Return a field whose values are an array already, or None where one of them is not finite and may not be."""
     tensor = torch.from_numpy(array)
     dtype = field.dtype
     if dtype == torch.bfloat16:
@@ -150,11 +226,21 @@ def _copied(field: Field, table: pa.Table, storage: np.dtype[Any]) -> _Grid | No
 class _FieldRead:
     """One reading of a field of one sequence: the values so far, and which of them are not the file's own."""
 
-    def __init__(self, field: Field, table: pa.Table, seq_id: object, first_row: int) -> None:
+    def __init__(
+        self,
+        field: Field,
+        table: pa.Table,
+        seq_id: object,
+        first_row: int,
+        given: Sequence[ColumnValues | None] | None = None,
+        whole: Callable[[], pa.Table] | None = None,
+    ) -> None:
         self._field = field
         self._table = table
         self._seq_id = seq_id
         self._first_row = first_row
+        self._given = given
+        self._whole = whole
 
     def result(self) -> tuple[torch.Tensor | list[Any], torch.Tensor | None]:
         if self._field.dtype is None:
@@ -181,7 +267,8 @@ class _FieldRead:
 
     def _numbers(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
         field = self._field
-        grid = (_copied(field, self._table, STORAGE[dtype]) if field.is_plain else None) or self._cast(dtype)
+        may_copy = field.is_plain and self._given is None
+        grid = (_copied(field, self._table, STORAGE[dtype]) if may_copy else None) or self._cast(dtype)
         if grid.strange is not None:
             grid.out[grid.strange] = field.non_finite.value
         if grid.absent is not None:
@@ -199,9 +286,13 @@ class _FieldRead:
     def _cast(self, dtype: torch.dtype) -> _Grid:
         """Return the columns side by side in the dtype, each checked for what the cast would change."""
         storage = STORAGE[dtype]
-        parts = [self._column_values(column, storage) for column in self._field.columns]
+        given = self._given or [None] * len(self._field.columns)
+        parts = [
+            self._column_values(column, storage) if own is None else self._checked(column, own)
+            for column, own in zip(self._field.columns, given, strict=True)
+        ]
         widths = [part.values.shape[1] for part in parts]
-        grid = _Grid(np.empty((self._table.num_rows, sum(widths)), storage), widths)
+        grid = _Grid(np.empty((len(parts[0].values), sum(widths)), storage), widths)
         start = 0
         for column, part, width in zip(self._field.columns, parts, widths, strict=True):
             block = slice(start, start + width)
@@ -219,6 +310,12 @@ class _FieldRead:
                 values = np.where(infinite, values.dtype.type(0), values)
             self._write(column, grid.out[:, block], values, dtype)
         return grid
+
+    def _checked(self, column: FieldColumn, part: ColumnValues) -> ColumnValues:
+        """Return the values of a column, once they are found to have no null that the policy refuses."""
+        if part.absent is not None and self._field.nulls.action == "error":
+            self._refuse_null(column, int(part.absent[:, 0].argmax()))
+        return part
 
     def _column_values(self, column: FieldColumn, storage: np.dtype[Any]) -> ColumnValues:
         field, form = self._field, column.form
@@ -297,6 +394,8 @@ class _FieldRead:
         return {**place, what: self._first_row + row, **more}
 
     def _found(self, column: FieldColumn, row: int) -> str:
+        if self._whole is not None:
+            self._table, self._whole = self._whole(), None
         cell = self._table.column(column.index)[row]
         # as a number where it is a time: no time is out of range then
         text = str(cell.value if pa.types.is_temporal(cell.type) else cell.as_py())

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 
 from pqindex.digest import canonical_json, sha256_hex
 from pqindex.errors import SelectionIndexError, SequenceTooShortError, UsageError
+from pqindex.numbers import NumberRead
 from pqindex.reader import Source
 from pqindex.torch.arguments import integer
 from pqindex.torch.batches import carry_number
@@ -316,10 +317,10 @@ class WindowDataset(Dataset[Item]):
         sequences, row_starts = self.locate([self._number(index) for index in indices])
         places = list(zip(sequences.tolist(), row_starts.tolist(), strict=True))
         requests = [(position, *self._rows_to_read(position, start)) for position, start in places]
-        tables = self._sequences._reader.read_rows(requests)
+        reads = self._sequences._read_rows(requests)
         items = [
-            self._item(position, row_start, table, first)
-            for (position, row_start), table, (_, first, _) in zip(places, tables, requests, strict=True)
+            self._item(position, row_start, read, first)
+            for (position, row_start), read, (_, first, _) in zip(places, reads, requests, strict=True)
         ]
         return carry_number(items, indices)
 
@@ -332,15 +333,16 @@ class WindowDataset(Dataset[Item]):
         inside = [rows.inside(row_start, n_rows) for rows in self._rows.values()]
         return min(first for first, _ in inside), max(stop for _, stop in inside)
 
-    def _item(self, position: int, row_start: int, table: Any, first_row: int) -> Any:
+    def _item(self, position: int, row_start: int, read: NumberRead, first_row: int) -> Any:
         sequences, grid = self._sequences, self._grid
         n_rows = int(sequences.row_counts[position])
         item: Item = {}
+        seq_id = sequences.seq_ids[position].as_py()
         for field in sequences._fields:
             rows = self._rows[field.name]
             first, stop = rows.inside(row_start, n_rows)
             values, mask = sequences._values(
-                field, position, table.slice(first - first_row, stop - first), first_row=first
+                field, position, read, slice(first - first_row, stop - first_row), seq_id, first_row=first
             )
             if grid.partial == "pad":
                 values, mask = rows.filled(values, mask, row_start=row_start, n_rows=n_rows, first=first)

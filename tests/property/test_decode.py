@@ -27,7 +27,12 @@ TYPES: dict[str, pa.DataType] = {
 }
 SHAPES = ("random", "few", "runs", "constant", "sorted")
 # Why a page of a file that is whole may be left to PyArrow.
-REASONS = {"a page has nulls", "a page has many runs", "an encoding is not known here"}
+REASONS = {
+    "a page has nulls",
+    "a page has many runs",
+    "a page has many indices",
+    "an encoding is not known here",
+}
 
 
 def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
@@ -149,7 +154,8 @@ def test_chunks_equal_pyarrow_bit_for_bit_or_are_refused(
     for g, arrays in enumerate(expected_groups(data)):
         for c, array in enumerate(arrays):
             reason = refused.get((g, c))
-            assert (reason == "a page has nulls") == (array.null_count > 0), (reason, array)
+            if reason != "a page has many indices":  # which is seen before the nulls of later pages
+                assert (reason == "a page has nulls") == (array.null_count > 0), (reason, array)
             if reason is None:
                 assert reads[g].outs[c].tobytes() == numbers_of(array).tobytes(), (columns[c], options)
             else:

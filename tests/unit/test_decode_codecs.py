@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from pqindex.decode.codecs import DECOMPRESS
+from pqindex.decode.codecs import DECOMPRESS, from_lz4_by_block, from_lz4_by_frame
 from pqindex.decode.columns import LZ4_RAW, SNAPPY, ZSTD
 from pqindex.decode.signals import BadPageError, NotDirectError
 
@@ -31,12 +31,33 @@ def test_all_sizes_come_out_as_they_went_in(codec: int, is_random: bool) -> None
     for size in SIZES:
         data = content(size, is_random=is_random)
         packed = compressed(codec, data)
-        if codec == LZ4_RAW and len(packed) > 1 << 22:
+        if codec == LZ4_RAW and len(packed) > 1 << 22 and DECOMPRESS[codec] is from_lz4_by_frame:
             with pytest.raises(NotDirectError, match="a page is too large for an LZ4 frame"):
                 DECOMPRESS[codec](packed, size)
         else:
             assert DECOMPRESS[codec](packed, size) == data
             assert DECOMPRESS[codec](memoryview(packed), size) == data
+
+
+def test_both_ways_to_read_lz4_are_one() -> None:
+    pytest.importorskip("lz4.block", reason="the package lz4 is a choice")
+    assert DECOMPRESS[LZ4_RAW] is from_lz4_by_block
+    rng = np.random.default_rng(0)
+    for number in range(2000):
+        size = int(rng.integers(1, 300))
+        data = content(size, is_random=number % 2 == 0)
+        packed = bytearray(compressed(LZ4_RAW, data))
+        if number % 4:
+            packed[rng.integers(len(packed))] ^= 1 << rng.integers(8)
+        asked = size + int(rng.choice([0, 0, 0, -1, 1]))
+        found = []
+        for way in (from_lz4_by_block, from_lz4_by_frame):
+            try:
+                found.append(way(bytes(packed), asked))
+            except BadPageError:
+                found.append(None)
+        assert found[0] == found[1], (number, asked)
+        assert asked == size or found[0] != data
 
 
 @pytest.mark.parametrize("codec", NAMES)

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pqindex.decode import DIRECT_ENCODINGS, DirectColumn, direct_column, is_direct
+import pqindex.decode
+from pqindex.decode import (
+    DIRECT_ENCODINGS,
+    REASONS,
+    DirectColumn,
+    direct_column,
+    not_direct,
+    reason_of_refusal,
+)
 from pqindex.footer import Leaf, LogicalType, SchemaRecord, parse_footer, read_tail
 
 
@@ -96,10 +107,36 @@ def test_96_bit_timestamps_and_numbers_with_another_meaning_are_not() -> None:
         assert direct_column(Leaf(**changed), number) is None
 
 
-def test_chunks_are_chosen_by_codec_and_encodings() -> None:
+def test_chunks_are_chosen_by_codec_encodings_and_nulls() -> None:
     codecs = np.arange(-1, 8, dtype=np.int8)
     plain = np.full(9, DIRECT_ENCODINGS, np.int32)
-    assert is_direct(codecs, plain).tolist() == [False, True, True, False, False, False, False, True, True]
+    assert names(not_direct(codecs, plain)) == ["codec", "", "", *["codec"] * 4, "", ""]
     # DELTA_BINARY_PACKED, and the bit of encodings that Parquet does not have
     others = np.array([[1 << 5, 1], [1 << 0 | 1 << 30, 1 << 8 | 1 << 3]], np.int32)
-    assert is_direct(np.zeros((2, 2), np.int8), others).tolist() == [[False, True], [False, True]]
+    none = np.zeros((2, 2), np.int8)
+    assert names(not_direct(none, others)) == [["encoding", ""], ["encoding", ""]]
+    for one, expected in ((1, ""), (1 << 5, "encoding")):
+        assert names(not_direct(none, np.full((2, 2), one))) == [[expected] * 2] * 2
+    null_counts = np.array([[1, 1], [-1, 0]])
+    assert names(not_direct(none, others, null_counts)) == [["encoding", "nulls"], ["encoding", ""]]
+    assert not_direct(none, others, null_counts).dtype == np.int8
+
+
+def names(numbers: Any) -> Any:
+    return np.array(REASONS)[numbers].tolist()
+
+
+def test_each_refusal_has_a_reason_to_be_counted_as() -> None:
+    source = "".join(path.read_text() for path in Path(pqindex.decode.__file__).parent.glob("*.py"))
+    said = set(re.findall(r'NotDirectError\("([^"]+)"', source))
+    assert {REASONS[reason_of_refusal(reason)] for reason in said} == {
+        "codec",
+        "encoding",
+        "nulls",
+        "runs",
+        "indices",
+        "page",
+    }
+    assert {reason for reason in said if "run" in reason and "runs of" not in reason} == {
+        reason for reason in said if REASONS[reason_of_refusal(reason)] == "runs"
+    }

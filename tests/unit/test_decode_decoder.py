@@ -15,7 +15,7 @@ import pytest
 
 from pqindex.decode import DirectColumn, DirectDecoder, DirectRead, Refusal, decoder
 from pqindex.decode.columns import LZ4_RAW, SNAPPY, UNCOMPRESSED, ZSTD
-from pqindex.decode.pages import MAX_DICTIONARY_BYTES
+from pqindex.decode.pages import MAX_DICTIONARY_BYTES, MAX_INDICES
 from pqindex.errors import BadFileError, UsageError
 from pqindex.footer.thrift import FALSE, I32, STRUCT, TRUE, encode_integer, encode_struct, encode_varint
 
@@ -209,6 +209,31 @@ def test_a_constant_column_has_indices_of_no_bits() -> None:
 )
 def test_what_is_left_to_pyarrow_is_said(column: DirectColumn, chunk: bytes, reason: str) -> None:
     assert run(column, chunk) == reason
+
+
+def test_pages_of_many_indices_are_left_to_pyarrow() -> None:
+    for n, expected in ((MAX_INDICES, "read"), (MAX_INDICES + 1, "a page has many indices")):
+        runs = b"\x04" + encode_varint(n << 1) + b"\x03"
+        chunk = dictionary() + v1(runs, n, RLE_DICTIONARY)
+        for rows in (n, 10):
+            out = np.zeros((rows, 1), "<f4")
+            read = DirectRead("f", 0, [UNCOMPRESSED], [(chunk, 0, len(chunk))], [n], [out], [n - rows])
+            refused = DirectDecoder([FLOAT], [1]).decode([read])
+            if expected == "read":
+                assert not refused
+                assert np.array_equal(out[:, 0], np.full(rows, VALUES[3]))
+            else:
+                assert [one.reason for one in refused] == [expected]
+
+
+def test_a_dictionary_that_does_not_decompress_is_named_by_its_own_place() -> None:
+    packed = bytes(pa.Codec("snappy").compress(PLAIN_BYTES, asbytes=True))
+    data = pa.Codec("snappy").compress(INDICES, asbytes=True)
+    bad = page(2, b"\xff" + packed[1:], encode_struct(*numbers(9, PLAIN)), size=36)
+    chunk = bad + v1(data, encoding=RLE_DICTIONARY, size=len(INDICES))
+    with pytest.raises(BadFileError, match="snappy bytes have another size") as caught:
+        run(FLOAT, chunk, codec=SNAPPY)
+    assert caught.value.position == 0
 
 
 def test_unknown_codecs_are_left_to_pyarrow() -> None:

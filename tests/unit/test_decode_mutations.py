@@ -1,21 +1,24 @@
-"""Thousands of damaged chunks in a child process: an error of ours, a refusal, or what PyArrow reads.
+"""Thousands of damaged chunks and page ranges in a child process: an error of ours, a refusal, or what PyArrow reads.
 
-Run by hand with other numbers: ``python tests/unit/test_decode_mutations.py SEED COUNT``.
+With other numbers: ``PQINDEX_MUTATIONS=100000 python -m pytest tests/unit/test_decode_mutations.py``, or by hand, with
+the outcomes: ``python tests/unit/test_decode_mutations.py SEED COUNT``.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import resource
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 N_ROWS = 200
-COUNT = 4000
+COUNT = int(os.environ.get("PQINDEX_MUTATIONS", "4000"))
 MEMORY_LIMIT = 2 << 30
 MOST_GROWTH = 256 << 20
 
@@ -82,82 +85,127 @@ def damaged(rng: Any, chunk: bytes) -> bytes:
     )
 
 
-def main(seed: int, count: int) -> None:
+class Case(NamedTuple):
+    """The bytes of a column that are read: a whole chunk, or a dictionary page and some data pages of it.
+
+    `rows` of `n_rows` are wanted, and `truth` is what they are.
+    """
+
+    data: bytes
+    column: Any
+    projection: Any
+    codec: int
+    n_rows: int
+    rows: slice
+    truth: bytes
+    has_checksums: bool
+
+
+def cases_of(data: bytes, meta: Any, has_checksums: bool) -> Iterator[Case]:
+    """Each chunk of a file, and three ranges of its pages."""
     import numpy as np
     import pyarrow.parquet as pq
 
-    from pqindex.decode import DirectDecoder, DirectRead, direct_column
-    from pqindex.errors import BadFileError, PqindexError
-    from pqindex.footer import ChunkPlaces, SchemaRecord, read_group
+    from pqindex.decode import direct_column
+    from pqindex.footer import SchemaRecord, find_pages
+
+    schema = pq.read_schema(io.BytesIO(data))
+    record = SchemaRecord.from_metadata(meta)
+    pages = find_pages(meta, 0, lambda offset, length: data[offset : offset + length])
+    for c, leaf in enumerate(meta.leaves):
+        column, places = direct_column(leaf, schema.field(c).type), pages[c]
+        assert column is not None
+        assert places is not None
+        start = int(meta.chunks.start[0, c])
+        stop = start + int(meta.chunks.total_compressed_size[0, c])
+        values = pq.read_table(io.BytesIO(data)).column(c).to_numpy()
+        what = column, record.project([c]), int(meta.chunks.codec[0, c])
+        yield Case(
+            data[start:stop], *what, N_ROWS, slice(0, N_ROWS), values.tobytes(), has_checksums=has_checksums
+        )
+        rows_of_pages = [*places.first_row.tolist(), N_ROWS]
+        dictionary = data[start : int(places.offset[0])]
+        for first, last in {
+            (0, 0),
+            (len(places) // 2, len(places) - 1),
+            (len(places) // 3, len(places) // 2),
+        }:
+            data_stop = int(places.offset[last] + places.length[last])
+            row_start, row_stop = rows_of_pages[first], rows_of_pages[last + 1]
+            rows = slice((row_stop - row_start) // 5, row_stop - row_start - (row_stop - row_start) // 7)
+            yield Case(
+                dictionary + data[int(places.offset[first]) : data_stop],
+                *what,
+                row_stop - row_start,
+                rows,
+                np.ascontiguousarray(values[row_start:row_stop][rows]).tobytes(),
+                has_checksums=has_checksums,
+            )
+
+
+def by_pyarrow(case: Case, data: bytes) -> bytes | None:
+    """Return what PyArrow reads of damaged bytes, None for an error or nulls."""
+    from pqindex.errors import PqindexError
+    from pqindex.footer import Block, Fetched, decode_blocks
+
+    block = Block(case.projection, case.n_rows, [4], [len(data)], 1, [N_ROWS], [case.codec], 0, "f", 0)
+    try:
+        (table,) = decode_blocks([Fetched(block, [data], [0])])
+    except PqindexError:
+        return None
+    rows = table.column(0).slice(case.rows.start, case.rows.stop - case.rows.start)
+    if rows.null_count:
+        return None
+    values: bytes = rows.to_numpy().tobytes()
+    return values
+
+
+def main(seed: int, count: int) -> None:
+    import numpy as np
+
+    from pqindex.decode import DirectDecoder, DirectRead
+    from pqindex.errors import BadFileError
 
     rng = np.random.default_rng(seed)
-    cases = []
-    for data, meta, crc in written():
-        schema = pq.read_schema(io.BytesIO(data))
-        record = SchemaRecord.from_metadata(meta)
-        for c, leaf in enumerate(meta.leaves):
-            column = direct_column(leaf, schema.field(c).type)
-            assert column is not None
-            projection = record.project([c])
-            places = ChunkPlaces.from_metadata(meta, 0, projection.leaf_indices)
-            start = int(places.start[0])
-            chunk = data[start : start + int(places.length[0])]
-            truth = pq.read_table(io.BytesIO(data)).column(c).to_numpy().tobytes()
-            cases.append((chunk, column, int(places.codec[0]), projection, truth, crc))
-
-    def by_pyarrow(chunk: bytes, codec: int, projection: Any) -> bytes | None:
-        try:
-            table = read_group(
-                projection,
-                ChunkPlaces(
-                    start=np.array([4]),
-                    length=np.array([len(chunk)]),
-                    num_values=np.array([N_ROWS]),
-                    codec=np.array([codec]),
-                ),
-                lambda _ranges: [chunk],
-                n_rows=N_ROWS,
-                file_size=len(chunk) + 4,
-                file="f",
-                row_group=0,
-            )
-        except PqindexError:
-            return None
-        if table.column(0).null_count:
-            return None
-        values: bytes = table.column(0).to_numpy().tobytes()
-        return values
-
+    cases = [case for data, meta, crc in written() for case in cases_of(data, meta, crc)]
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     outcomes: Counter[str] = Counter()
     wrong: list[str] = []
     for number in range(count):
-        chunk, column, codec, projection, truth, crc = cases[number % len(cases)]
-        bad = damaged(rng, chunk)
-        out = np.zeros((N_ROWS, 1), column.dtype)
+        case = cases[number % len(cases)]
+        bad = damaged(rng, case.data)
+        out = np.zeros((case.rows.stop - case.rows.start, 1), case.column.dtype)
         read = DirectRead(
-            file="f", row_group=0, codecs=[codec], spans=[(bad, 0, len(bad))], n_rows=[N_ROWS], outs=[out]
+            file="f",
+            row_group=0,
+            codecs=[case.codec],
+            spans=[(bad if number % 3 else memoryview(bad), 0, len(bad))],
+            n_rows=[case.n_rows],
+            outs=[out],
+            row_starts=[case.rows.start] if case.rows.start else None,
         )
         print(json.dumps({"begin": number}), flush=True)  # noqa: T201
+        outcomes["of page ranges" if case.rows.stop < N_ROWS else "of whole chunks"] += 1
         try:
-            refused = DirectDecoder([column], [1]).decode([read])
+            refused = DirectDecoder([case.column], [1]).decode([read])
         except BadFileError:
             outcomes["error"] += 1
             continue
         if refused:
             outcomes["refused"] += 1
             continue
-        if out.tobytes() == truth:
+        if out.tobytes() == case.truth:
             outcomes["unchanged"] += 1
             continue
         outcomes["changed"] += 1
-        theirs = by_pyarrow(bad, codec, projection)
+        theirs = by_pyarrow(case, bad)
         if out.tobytes() != theirs:
             wrong.append(
-                f"{number}: {column.name}, codec {codec}, crc {crc}, {bad[:80].hex()}, PyArrow {theirs is not None}"
+                f"{number}: {case.column.name}, codec {case.codec}, crc {case.has_checksums}, rows {case.rows} of"
+                f" {case.n_rows}, {bad[:80].hex()}, PyArrow {theirs is not None}"
             )
-        elif crc:
+        elif case.has_checksums:
             outcomes["changed with a checksum, as PyArrow reads it"] += 1
     growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     print(json.dumps({"outcomes": outcomes, "wrong": wrong, "growth": growth}))  # noqa: T201
@@ -176,6 +224,7 @@ def test_damage_is_an_error_a_refusal_or_what_pyarrow_reads() -> None:
     assert report["growth"] < MOST_GROWTH
     assert sum(report["outcomes"][kind] for kind in ("error", "refused", "unchanged", "changed")) == COUNT
     assert report["outcomes"]["error"] > COUNT // 3
+    assert report["outcomes"]["of page ranges"] > COUNT // 2
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ READ_BY_PYARROW = {"parquet-go/malformed/num_values_exceeds_data.parquet"}
 
 def check(path: Path, name: str) -> dict[str, Any]:
     """Return how many chunks were decoded directly, why others were not, and what differs from PyArrow."""
-    from pqindex.decode import direct_column, is_direct
+    from pqindex.decode import direct_column, not_direct
     from pqindex.errors import PqindexError
     from pqindex.footer import SchemaRecord, parse_footer, read_tail
 
@@ -52,7 +52,7 @@ def check(path: Path, name: str) -> dict[str, Any]:
     if path.name == NOT_READ:
         return report
     chunks = meta.chunks
-    may = is_direct(chunks.codec, chunks.encodings)
+    may = not_direct(chunks.codec, chunks.encodings) == 0
     step = max(meta.n_row_groups // MAX_GROUPS, 1)
     for c, leaf in enumerate(meta.leaves):
         column = direct_column(leaf, schema.field(leaf.field).type)

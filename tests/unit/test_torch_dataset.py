@@ -23,6 +23,7 @@ from pqindex.errors import (
     SequenceTooLongError,
     UsageError,
 )
+from pqindex.pieces import Piece, Round
 from pqindex.reader import Segment
 from pqindex.torch import Cast, SequenceDataset, collate_padded
 
@@ -66,12 +67,20 @@ class Reader:
         self.asked.append(position)
         return self.tables[position]
 
-    def fetch_whole(self, positions):
-        return [None] * len(positions)  # tables have no bytes to decode
+    def fetch_rows(self, requests):
+        """Nothing to decode: every sequence is kept as a table."""
+        tables = self.read_rows(requests)
+        pieces = [
+            Piece(position, start, stop, number, 0) for number, (position, start, stop) in enumerate(requests)
+        ]
+        return [Round([], list(zip(pieces, tables, strict=True)))]
 
     def read(self, positions):
-        self.asked.append(tuple(positions))
-        return [self.tables[position] for position in positions]
+        return self.read_rows([(position, 0, self.tables[position].num_rows) for position in positions])
+
+    def read_rows(self, requests):
+        self.asked.append(tuple(position for position, _, _ in requests))
+        return [self.tables[position].slice(start, stop - start) for position, start, stop in requests]
 
     def segments(self, position):
         return [

@@ -10,6 +10,7 @@ import pytest
 
 import pqindex.torch.dataset
 from pqindex.errors import PlanError, UsageError
+from pqindex.pieces import Piece, Round
 from pqindex.torch import BatchPlan, SequenceDataset, SequenceLoader
 
 
@@ -40,11 +41,17 @@ class Reader:
     def __len__(self):
         return len(self.seq_ids)
 
-    def fetch_whole(self, positions):
-        return [None] * len(positions)  # rows in memory have no bytes to decode
-
-    def read(self, positions):
-        return [pa.table({"f": np.full(self.row_counts[i], float(i))}) for i in positions]
+    def fetch_rows(self, requests):
+        """Nothing to decode: every sequence is kept as a table."""
+        return [
+            Round(
+                [],
+                [
+                    (Piece(i, start, stop, number, 0), pa.table({"f": np.full(stop - start, float(i))}))
+                    for number, (i, start, stop) in enumerate(requests)
+                ],
+            )
+        ]
 
 
 @pytest.fixture(autouse=True)
