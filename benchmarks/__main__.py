@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from benchmarks import shapes, table
-from benchmarks.adapters import CONTENDERS, RAW
+from benchmarks.adapters import CONTENDERS, EVERYONE, RAW
 from benchmarks.building import measure_building
 from benchmarks.contest import Effort, hold
 
@@ -29,7 +29,7 @@ def split_by_installed(names: list[str]) -> tuple[list[str], dict[str, str]]:
     """Return the contenders whose packages are there, and what is missing of the others."""
     present, missing = [], {}
     for name in names:
-        absent = [package for package, found in CONTENDERS[name].versions().items() if found is None]
+        absent = [package for package, found in EVERYONE[name].versions().items() if found is None]
         if absent:
             missing[name] = f"skipped: {', '.join(absent)} is not installed"
         else:
@@ -70,7 +70,7 @@ def machine(names: list[str]) -> dict[str, str | int | None]:
     for package in ("pqindex", "pyarrow", "duckdb", "numpy", "torch"):
         found[package] = version(package)
     for name in names:
-        found |= CONTENDERS[name].versions()
+        found |= EVERYONE[name].versions()
     return found
 
 

@@ -74,7 +74,7 @@ def hold(
         contest.turn(lambda _, host: host.wait_until_ready())
         say("prepare")
         contest.turn(lambda name, host: _prepare(contest, name, host))
-        _check(contest, source)
+        check(contest, source)
         say("reads")
         _reads(contest, source, effort)
         say("epochs")
@@ -99,7 +99,7 @@ def _prepare(contest: Contest, name: str, host: Host) -> None:
     contest.record(name, "from_nothing_s", made["seconds"] + opened_s)
 
 
-def _check(contest: Contest, source: Source) -> None:
+def check(contest: Contest, source: Source) -> None:
     """Put out whoever gives other tensors than the floor does."""
     positions = np.random.default_rng(2).permutation(source.shape.n_sequences)[:CHECKED].tolist()
     found: dict[str, dict[int, str]] = {}

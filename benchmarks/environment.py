@@ -53,12 +53,14 @@ def ready(folder: Path) -> Path:
     default=ROOT / "build" / "benchmarks-venv",
     help="Where the environment is, or is made.",
 )
+@click.option("--lives", is_flag=True, help="Run benchmarks.epochs instead of benchmarks.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def main(*, environment: Path, arguments: tuple[str, ...]) -> None:
+def main(*, environment: Path, lives: bool, arguments: tuple[str, ...]) -> None:
     """Run ``python -m benchmarks ARGUMENTS`` where all peers are installed; paths count from the repository."""
+    module = "benchmarks.epochs" if lives else "benchmarks"
     try:
         python = ready(environment.absolute())
-        done = subprocess.run([str(python), "-m", "benchmarks", *arguments], cwd=ROOT, check=False)
+        done = subprocess.run([str(python), "-m", module, *arguments], cwd=ROOT, check=False)
     except subprocess.CalledProcessError as error:
         raise SystemExit(f"the environment cannot be made: {error}") from error
     sys.exit(done.returncode)

@@ -15,6 +15,7 @@ import torch
 from benchmarks.adapters.base import Adapter
 
 BATCH = 32
+CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +33,12 @@ class Epoch:
 
 
 def prepare(adapter: Adapter) -> dict[str, float]:
-    """Make the index or the copy; return the seconds and the bytes on the disk."""
-    start = time.perf_counter()
+    """Make the index or the copy; return the seconds, those of CPU time, and the bytes on the disk."""
+    start, cpu_s = time.perf_counter(), time.process_time()
     adapter.prepare()
-    elapsed_s = time.perf_counter() - start
+    elapsed_s, cpu_s = time.perf_counter() - start, time.process_time() - cpu_s
     size_bytes = sum(path.stat().st_size for path in adapter.home.rglob("*") if path.is_file())
-    return {"seconds": elapsed_s, "bytes": size_bytes}
+    return {"seconds": elapsed_s, "cpu_s": cpu_s, "bytes": size_bytes}
 
 
 def first_batch(adapter: Adapter) -> float:
@@ -121,6 +122,69 @@ def epochs(adapter: Adapter, num_workers: int, limit_s: float) -> dict[str, Any]
     }
 
 
+def first_epoch(adapter: Adapter, num_workers: int, limit_s: float) -> dict[str, float]:
+    """Return the rates of a first shuffled epoch, which starts workers and opens files; cut after what is given.
+
+    An epoch that fills a cache is never cut, since the next would lack what it left out.
+    """
+    adapter.forget()
+    adapter.running = adapter.loader(batch_size=BATCH, num_workers=num_workers)
+    return _rates(adapter, num_workers, float("inf") if adapter.fills_a_cache else limit_s)
+
+
+def next_epoch(adapter: Adapter, number: int, num_workers: int, limit_s: float) -> dict[str, float]:
+    """Return the rates of a later epoch over the same loader."""
+    _go_to_epoch(adapter.running, number)
+    return _rates(adapter, num_workers, limit_s)
+
+
+def end_of_epochs(adapter: Adapter) -> int | None:
+    """Return the memory of the workers, and let go of the loader."""
+    memory = workers_pss() if multiprocessing.active_children() else None
+    adapter.running = None
+    return memory
+
+
+def _rates(adapter: Adapter, num_workers: int, limit_s: float) -> dict[str, float]:
+    """Return sequences a second of an epoch, and of the CPU time of this process where it alone reads."""
+    assert adapter.running is not None  # noqa: S101  # measures come in order
+    cpu_s = time.process_time()
+    epoch = _deliver(iter(adapter.running), time.perf_counter(), limit_s)
+    cpu_s = time.process_time() - cpu_s
+    return {"wall": epoch.rate} | ({} if num_workers else {"cpu": epoch.n_sequences / max(cpu_s, 1e-9)})
+
+
+def forget_peak(_adapter: Adapter) -> None:
+    """Begin anew with the peak of this process' memory; only Linux can."""
+    if CLEAR_REFS.exists():
+        CLEAR_REFS.write_text("5", encoding="ascii")
+
+
+def peak_memory(_adapter: Adapter) -> int | None:
+    """Return the most resident memory since `forget_peak`, mapped files included; None where Linux is not."""
+    status = Path("/proc/self/status")
+    if not CLEAR_REFS.exists():
+        return None
+    (line,) = [line for line in status.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+
+def left_behind(adapter: Adapter) -> dict[str, int]:
+    """Return the bytes of the disk that everything below the home takes, and those of shared memory."""
+    facts = [path.stat() for path in adapter.home.rglob("*") if path.is_file()]
+    return {
+        "disk": sum(
+            min(fact.st_size, fact.st_blocks * 512) if fact.st_blocks else fact.st_size for fact in facts
+        ),
+        "shared": adapter.shared_bytes(),
+    }
+
+
+def finish(adapter: Adapter) -> None:
+    """Let go of all that would outlive the process."""
+    adapter.finish()
+
+
 def workers_pss() -> int | None:
     """Return the memory of this process' children, shared pages counted in parts; None where Linux is not."""
     total = 0
@@ -144,6 +208,13 @@ MEASURES: dict[str, Callable[..., Any]] = {
         batched_reads,
         first_touch,
         epochs,
+        first_epoch,
+        next_epoch,
+        end_of_epochs,
+        forget_peak,
+        peak_memory,
+        left_behind,
+        finish,
     )
 }
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ COLUMNS = 10
 class Shape:
     """A layout: `n_files` files of `n_groups` row groups, each `per_group` sequences of `rows` rows of floats.
 
-    `options` are the writer's, on top of zstd.
+    `options` are the writer's, on top of or instead of zstd.
     """
 
     key: str
@@ -74,6 +74,29 @@ QUICK = (
         per_group=20,
     ),
 )
+
+
+def _in_codecs(shape: Shape, combinations: Iterable[tuple[str, bool]]) -> tuple[Shape, ...]:
+    """Return a shape in other codecs, with and without the dictionaries that PyArrow makes by default."""
+    variants = []
+    for codec, has_dictionary in combinations:
+        encoding = "dictionary" if has_dictionary else "plain"
+        options = {"compression": codec, "use_dictionary": True if has_dictionary else ["seq_id"]}
+        key, name = f"{shape.key}-{codec}-{encoding}", f"as {shape.key}, {codec}, {encoding}"
+        variants.append(replace(shape, key=key, name=name, options=options))
+    return tuple(variants)
+
+
+CODECS = _in_codecs(
+    replace(FULL[0], n_files=50),
+    (
+        (codec, has_dictionary)
+        for codec in ("zstd", "lz4", "snappy", "none")
+        for has_dictionary in (True, False)
+    ),
+)
+"""A quarter of the first shape, which is zstd with dictionaries itself, in eight ways."""
+QUICK_CODECS = _in_codecs(QUICK[0], [("lz4", False)])
 
 
 @dataclass(frozen=True)
@@ -129,7 +152,7 @@ class Source:
 
 
 def write(shape: Shape, folder: Path, *, seed: int = 7) -> Source:
-    """Write the files of a shape with pyarrow and zstd."""
+    """Write the files of a shape with pyarrow, and zstd unless the shape says otherwise."""
     source = Source(shape, folder)
     source.data.mkdir()
     random = np.random.default_rng(seed)
@@ -138,7 +161,7 @@ def write(shape: Shape, folder: Path, *, seed: int = 7) -> Source:
     seq_id = 0
     all_lengths = []
     for path in source.paths:
-        with pq.ParquetWriter(path, schema, compression="zstd", **shape.options) as writer:
+        with pq.ParquetWriter(path, schema, **({"compression": "zstd"} | dict(shape.options))) as writer:
             for _ in range(shape.n_groups):
                 lengths = random.integers(shape.rows[0], shape.rows[1] + 1, shape.per_group)
                 ids = np.repeat(np.arange(seq_id, seq_id + shape.per_group), lengths)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from benchmarks.adapters import CONTENDERS, RAW
+from benchmarks.adapters import CACHED, EVERYONE, RAW
 from benchmarks.building import READ_METADATA
 from benchmarks.timing import spread
 
@@ -34,6 +34,29 @@ SECTIONS = {
     "From nothing": COSTS,
 }
 
+LIFE = {
+    "conversion or index": ("prepare_s", "plain time"),
+    "its CPU": ("prepare_cpu_s", "plain time"),
+    "to the first batch": ("from_nothing_s", "plain time"),
+    "first epoch": ("epoch_1_wall", "rate"),
+    "second": ("epoch_2_wall", "rate"),
+    "first epoch, CPU": ("epoch_1_cpu", "rate"),
+    "second, CPU": ("epoch_2_cpu", "rate"),
+    "disk": ("disk_bytes", "size"),
+    "shared memory": ("shared_bytes", "size"),
+    "peak memory, converting": ("prepare_peak_bytes", "size"),
+    "training": ("peak_bytes", "size"),
+    "memory of workers": ("workers_pss_bytes", "size"),
+}
+CLOCKS = {"wall": "", "cpu": " of CPU time"}
+AGAINST = {
+    "a first epoch": ("epoch_1", ("dataset",)),
+    "a second epoch": (
+        "epoch_2",
+        ("dataset", "mds", "hf-arrow", "litdata", "lance", "webdataset", "memmap"),
+    ),
+}
+
 
 def page(document: dict[str, Any]) -> str:
     """Return all results: what the machine is, the index, and the contenders of each shape."""
@@ -51,6 +74,42 @@ def page(document: dict[str, Any]) -> str:
             parts += [f"### {heading}", contenders(result, columns)]
         parts.append(remarks(result))
     return "\n\n".join(parts) + "\n"
+
+
+def epochs_page(document: dict[str, Any]) -> str:
+    """Return all lives: what the machine is, the contenders of each shape, and what the cache is against the others."""
+    results = document["results"]
+    machines = [
+        ", ".join(f"{name} {value}" for name, value in result["machine"].items()) for result in results
+    ]
+    parts = list(dict.fromkeys(machines))
+    for result in results:
+        workers = f", {result['num_workers']} workers" if result["num_workers"] else ""
+        parts += [f"## {title(result)}{workers}", contenders(result, LIFE), against(result), remarks(result)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def against(result: dict[str, Any]) -> str:
+    """Return the time of an epoch with a cache as a multiple of others' in the same turn, the median of the turns."""
+    lines = []
+    for name in CACHED:
+        for epoch, (measure, others) in AGAINST.items():
+            for clock, of_what in CLOCKS.items():
+                ratios = [
+                    f"{ratio:.2f} x {EVERYONE[other].label.replace('**', '')}"
+                    for other in others
+                    if (ratio := _ratio(result["samples"], name, other, f"{measure}_{clock}")) is not None
+                ]
+                if ratios:
+                    lines.append(f"- {EVERYONE[name].label}: {epoch} takes{of_what} {', '.join(ratios)}.")
+    return "\n".join(lines)
+
+
+def _ratio(samples: dict[str, Any], name: str, other: str, rate: str) -> float | None:
+    """Return how many times as long one takes as another, of their rates turn by turn."""
+    turns = zip(samples.get(name, {}).get(rate, []), samples.get(other, {}).get(rate, []), strict=False)
+    ratios = [theirs / ours for ours, theirs in turns]
+    return _median(ratios) if ratios else None
 
 
 def title(result: dict[str, Any]) -> str:
@@ -85,7 +144,7 @@ def contenders(result: dict[str, Any], columns: dict[str, tuple[str, str]]) -> s
     """Return some measures of one shape, a row a contender; ratios are to raw PyArrow."""
     samples = result["samples"]
     rows = []
-    for name, contender in CONTENDERS.items():
+    for name, contender in EVERYONE.items():
         if name in samples:
             cells = [_cell(samples, name, measure, kind) for measure, kind in columns.values()]
             if any(cell != MISSING for cell in cells):
@@ -97,7 +156,7 @@ def contenders(result: dict[str, Any], columns: dict[str, tuple[str, str]]) -> s
 
 def remarks(result: dict[str, Any]) -> str:
     """Return who did not run, and how far apart the rounds were."""
-    lines = [f"- {CONTENDERS[name].label}: {note}." for name, note in result["notes"].items()]
+    lines = [f"- {EVERYONE[name].label}: {note}." for name, note in result["notes"].items()]
     spreads = sorted(
         spread(values)
         for measures in result["samples"].values()

@@ -126,9 +126,11 @@ class SourceFile:
             os.close(self._fd)
             self._fd = -1
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # At the end of the interpreter modules are gone, and default arguments are not.
         if getattr(self, "_fd", -1) >= 0:
-            self.close()
+            close(self._fd)
+            self._fd = -1
 
     def __enter__(self) -> Self:
         return self

@@ -32,12 +32,15 @@ class Adapter(ABC):
 
     reads_at_random: ClassVar[bool] = True
     """Whether there is a `read`; streams have none."""
+    fills_a_cache: ClassVar[bool] = False
+    """Whether a first epoch leaves something behind for the second, so that it must not be cut."""
     start_method: ClassVar[str | None] = None
     """How worker processes are started; None is torch's own way."""
 
     def __init__(self, source: Source, home: Path) -> None:
         self.source = source
         self.home = home
+        self.running: Iterable[dict[str, Any]] | None = None  # the loader, between the epochs of a measure
 
     def prepare(self) -> None:  # noqa: B027  # many need nothing
         """Make whatever is needed besides the Parquet files: an index, or a copy in another format."""
@@ -48,6 +51,14 @@ class Adapter(ABC):
 
     def close(self) -> None:  # noqa: B027  # many hold nothing
         """Let go of files and memory."""
+
+    def shared_bytes(self) -> int:
+        """Return what is kept in memory that belongs to no process."""
+        return 0
+
+    def finish(self) -> None:
+        """Let go of all, also of what would outlive the process and does not lie in `home`."""
+        self.close()
 
     def forget(self) -> None:
         """Become a new reader, as a worker is that has not touched a file yet."""

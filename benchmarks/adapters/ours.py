@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 import pqindex
 from benchmarks.adapters.base import Adapter, stacked
+from pqindex import caches
 from pqindex.reader import GROUP_CACHE_BYTES
 from pqindex.torch import BatchPlan, SequenceDataset, SequenceLoader, collate_padded
 
@@ -70,7 +72,11 @@ class OurDataset(_Ours):
     def open(self) -> None:
         """Resolve the selection to byte places."""
         self.chosen = self.selection()
-        self.dataset = SequenceDataset(self.chosen, fields={"x": self.source.columns})
+        self.dataset = SequenceDataset(self.chosen, fields={"x": self.source.columns}, **self.cache())
+
+    def cache(self) -> dict[str, Any]:
+        """Return the arguments of a cache."""
+        return {}
 
     def close(self) -> None:
         """Close every file."""
@@ -92,3 +98,40 @@ class OurDataset(_Ours):
         """Return a `SequenceLoader` with a fully shuffled plan."""
         plan = BatchPlan(self.chosen, batch_size=batch_size, shuffle="full", seed=1, rank=0, world_size=1)
         return SequenceLoader(self.dataset, plan, collate_fn=collate_padded, num_workers=num_workers)
+
+
+class DiskCached(OurDataset):
+    """The same with decoded sequences kept in a file below its home, which the first epoch fills."""
+
+    fills_a_cache = True
+
+    def cache(self) -> dict[str, Any]:
+        """Return where the file is."""
+        return {"cache": "disk", "cache_dir": self.home / "cache"}
+
+
+class MemoryCached(OurDataset):
+    """The same with decoded sequences kept in shared memory, from which they are removed in the end."""
+
+    fills_a_cache = True
+
+    def cache(self) -> dict[str, Any]:
+        """Return the kind of cache."""
+        return {"cache": "memory"}
+
+    def shared_bytes(self) -> int:
+        """Return the size of the file in shared memory."""
+        return sum(file.size_bytes for file in self._files())
+
+    def finish(self) -> None:
+        """Remove the file from shared memory."""
+        for file in self._files():
+            os.unlink(file.path)
+        self.close()
+
+    def _files(self) -> list[caches.CacheFile]:
+        """Return the file of this dataset, which alone has the selection's key."""
+        cache = self.dataset._cache
+        return [
+            file for file in caches.cache_files(["memory"]) if cache is not None and file.path == cache.path
+        ]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pqindex.arrowtypes import type_name
-from pqindex.decode import DIRECT_CODECS, direct_column, is_direct
+from pqindex.decode import DIRECT_CODECS, direct_column, not_direct
 from pqindex.doctor.facts import ChunkFacts
 from pqindex.doctor.pieces import blocks_of
 from pqindex.doctor.report import ColumnLayout, PageFacts, StorageShare
@@ -120,7 +120,9 @@ def storing_of(plan: ReadPlan, facts: ChunkFacts) -> Storing:
         kind += _encoding_kind(bits) + column * _N_KINDS
         sums.kinds[:] += np.bincount(kind.ravel(), length.ravel(), len(sums.kinds))
         np.add.at(sums.uncompressed, column, full.sum(axis=0))
-        np.add.at(sums.direct, column, (length * (is_direct(codec, bits) & is_direct_type)).sum(axis=0))
+        np.add.at(
+            sums.direct, column, (length * ((not_direct(codec, bits) == 0) & is_direct_type)).sum(axis=0)
+        )
     by_column = sums.kinds.reshape(len(names), len(CODECS) + 1, len(ENCODINGS)).astype(np.int64)
     layouts = tuple(
         _layout(field, kinds, int(full), int(direct), types.get(field.name))

@@ -80,8 +80,10 @@ def collate_padded(
         batch[name] = _padded(name, values, starts, n_steps, False if is_mask else padding)
     batch["lengths"] = torch.tensor(lengths, dtype=torch.int64)
     if masks is None:
-        steps = torch.arange(n_steps) - torch.tensor(starts, dtype=torch.int64)[:, None]
-        batch["mask"] = (steps >= 0) & (steps < batch["lengths"][:, None])
+        # the rows of a sequence are its last or its first steps
+        ends = batch["lengths"] if side == "right" else torch.tensor(starts)
+        before = torch.arange(n_steps) < ends[:, None]
+        batch["mask"] = before if side == "right" else ~before
     else:
         batch["mask"] = _padded("mask", masks, starts, n_steps, False)
     return batch | rest
@@ -92,6 +94,9 @@ def _padded(
 ) -> torch.Tensor:
     first = values[0]
     _validate_padding(name, padding, first.dtype)
+    if not any(starts) and n_steps == max(map(len, values)) and (first.is_floating_point() or not padding):
+        # one call for all rows; its padding is a float, which holds not every integer
+        return torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=float(padding))
     out = first.new_full((len(values), n_steps, *first.shape[1:]), padding)
     for row, value, start in zip(out, values, starts, strict=True):
         row[start : start + len(value)] = value

@@ -98,7 +98,8 @@ class SequenceDataset(Dataset[Item]):
         Keep the tensors of sequences that were decoded, in a file or in memory that the processes of this machine
         share: workers, ranks and later runs read them from there. See `pqindex.torch.decoded`.
     cache_dir : path, optional
-        With "disk": the folder; by default below the user's cache folder.
+        With "disk": the folder; by default below the user's cache folder, where caches that no process has open make
+        room for a new one.
     cache_bytes : int, optional
         As many of the first sequences as fit are kept; 64 GiB on disk by default, 4 GiB in memory.
 
@@ -263,7 +264,7 @@ class SequenceDataset(Dataset[Item]):
     def warm(self, *, progress: Callable[[int, int], None] | None = None, batch_size: int = 64) -> None:
         """Read every sequence that the cache keeps and does not have yet.
 
-        Several processes may do so at once; a stop loses nothing that is there.
+        Several processes may do so at once; a stop loses nothing that is there. Where the disk takes no more, it ends.
 
         Parameters
         ----------
@@ -284,6 +285,8 @@ class SequenceDataset(Dataset[Item]):
             stop = min(start + batch_size, n_kept)
             missing = [position for position in range(start, stop) if not self._cache.has(position)]
             self._read(missing)
+            if self._cache.is_full:
+                return
             if progress is not None:
                 progress(stop, n_kept)
 

@@ -20,9 +20,9 @@ pytest.importorskip("torch")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # the benchmark is a folder of the repository, not a part of the package
 
-from benchmarks import contest, environment, shapes, table  # noqa: E402  # after the path is known
+from benchmarks import contest, environment, epochs, shapes, table  # noqa: E402  # after the path is known
 from benchmarks.__main__ import main, split_by_installed  # noqa: E402
-from benchmarks.adapters import CONTENDERS, RAW  # noqa: E402
+from benchmarks.adapters import CACHED, CONTENDERS, EVERYONE, RAW  # noqa: E402
 from benchmarks.adapters.base import Adapter  # noqa: E402
 from benchmarks.host import Host, HostError  # noqa: E402
 from benchmarks.measures import MEASURES  # noqa: E402
@@ -133,7 +133,7 @@ def test_who_gives_other_tensors_is_out_before_anything_is_timed(source: shapes.
     right = InPlace({"digests": lambda positions: {p: f"right {p}" for p in positions}})
     wrong = InPlace({"digests": lambda positions: dict.fromkeys(positions, "right 5")})
     held = contest.Contest({RAW: right, "memmap": wrong})  # type: ignore[dict-item]
-    contest._check(held, source)
+    contest.check(held, source)
     assert list(held.hosts) == [RAW]
     assert wrong.is_stopped
     assert not right.is_stopped
@@ -148,7 +148,7 @@ def test_without_the_floor_there_is_no_contest(source: shapes.Source) -> None:
 
     held = contest.Contest({RAW: InPlace({"digests": fail})})  # type: ignore[dict-item]
     with pytest.raises(SystemExit, match="the floor does not run: it died"):
-        contest._check(held, source)
+        contest.check(held, source)
 
 
 def test_a_contender_that_fails_says_what_it_failed_of(tmp_path: Path, source: shapes.Source) -> None:
@@ -267,3 +267,161 @@ def test_an_environment_with_the_same_pins_is_used_again_and_another_is_made_aga
     monkeypatch.setattr(environment, "PINS", environment.PINS[:1])
     environment.ready(folder)
     assert len(ran) == 4
+
+
+@pytest.mark.slow
+def test_the_quick_run_measures_whole_lives(tmp_path: Path) -> None:
+    path = tmp_path / "epochs.json"
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.epochs",
+        "--quick",
+        "--shape",
+        "A-lz4-plain",
+        "--rounds",
+        "2",
+    ]
+    options = ["--only", "dataset-disk,dataset-memory", "--json", str(path), "--folder", str(tmp_path)]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(path.read_text())["results"]
+    assert result["notes"] == {}
+    assert set(result["samples"]) == {RAW, *CACHED}
+    measures = {measure for measure, _ in table.LIFE.values()} | {"first_batch_s"}
+    measures -= {"workers_pss_bytes"}
+    if not Path("/proc/self/clear_refs").exists():
+        measures -= {"peak_bytes", "prepare_peak_bytes"}
+    for samples in result["samples"].values():
+        assert set(samples) == measures
+        assert {measure: len(values) for measure, values in samples.items() if len(values) != 1} == {
+            "epoch_2_wall": epochs.LATER_EPOCHS,
+            "epoch_2_cpu": epochs.LATER_EPOCHS,
+        }
+    taken = {name: samples["disk_bytes"][-1] for name, samples in result["samples"].items()}
+    assert taken[RAW] == 0
+    assert taken["dataset-disk"] > taken["dataset-memory"] > 0
+    assert result["samples"]["dataset-memory"]["shared_bytes"][-1] > 0
+    assert '**pqindex** `cache="disk"`' in done.stdout
+    assert sorted(tmp_path.iterdir()) == [path], "the files that were measured are removed"
+
+
+@pytest.mark.parametrize("name", list(CACHED))
+def test_what_comes_from_a_cache_is_compared_with_the_floor_as_well(
+    tmp_path: Path, source: shapes.Source, name: str
+) -> None:
+    floor = adapter(RAW, source, tmp_path / RAW)
+    cached = EVERYONE[name].load()(source, tmp_path / name)
+    cached.home.mkdir()
+    cached.prepare()
+    cached.open()
+    positions = list(range(source.shape.n_sequences))
+    truth = MEASURES["digests"](floor, positions)
+    for _ in range(2):
+        assert MEASURES["digests"](cached, positions) == truth
+    left = MEASURES["left_behind"](cached)
+    assert left["shared" if name == "dataset-memory" else "disk"] > 10_000
+    cached.finish()
+    assert MEASURES["left_behind"](cached)["shared"] == 0
+    floor.close()
+
+
+class Lives:
+    """Makes hosts without processes: all are right, but the memmap in its second life."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.turns: list[tuple[str, str]] = []
+
+    def __call__(self, name: str, _source: shapes.Source, home: Path) -> InPlace:
+        assert home.is_dir()
+        self.begun.append(name)
+        digest = "wrong" if name == "memmap" and self.begun.count(name) == 2 else "right"
+        answers: dict[str, Callable[..., Any]] = {
+            "prepare": lambda: {"seconds": 1.0, "cpu_s": 0.5},
+            "first_batch": lambda: 0.5,
+            "first_epoch": lambda *_: {"wall": 10.0, "cpu": 12.0},
+            "next_epoch": lambda number, *_: {"wall": 20.0 + number},
+            "left_behind": lambda: {"disk": 5, "shared": 0},
+            "digests": lambda asked: dict.fromkeys(asked, digest),
+        }
+
+        def answer(measure: str) -> Callable[..., Any]:
+            def run(*arguments: Any) -> Any:
+                self.turns.append((measure, name))
+                return answers.get(measure, lambda *_: None)(*arguments)
+
+            return run
+
+        host = InPlace({measure: answer(measure) for measure in MEASURES})
+        host.wait_until_ready = lambda: None  # type: ignore[attr-defined]
+        return host
+
+
+def test_lives_go_stage_by_stage_and_who_gives_other_tensors_loses_its_figures(
+    tmp_path: Path, source: shapes.Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives = Lives()
+    monkeypatch.setattr(epochs, "Host", lives)
+    options = {"n_rounds": 3, "num_workers": 0, "limit_s": 1.0, "say": lambda _: None}
+    found = list(epochs.rounds(source, tmp_path, [RAW, "memmap", "dataset"], **options))  # type: ignore[arg-type]
+    assert lives.begun == [RAW, "memmap", "dataset", "dataset", "memmap", RAW, RAW, "dataset"]
+    first = [name for measure, name in lives.turns if measure == "first_epoch"]
+    later = [name for measure, name in lives.turns if measure == "next_epoch"]
+    assert first == lives.begun
+    assert later[:9] == [RAW, "memmap", "dataset"] * 3
+    assert [set(one["samples"]) for one in found] == [{RAW, "memmap", "dataset"}, *[{RAW, "dataset"}] * 2]
+    samples = found[2]["samples"]["dataset"]
+    assert samples["from_nothing_s"] == [1.5] * 3
+    assert samples["epoch_2_wall"] == [21.0, 22.0, 23.0] * 3
+    assert list(found[2]["notes"]) == ["memmap"]
+    assert found[2]["notes"]["memmap"].startswith("its tensors differ from PyArrow's, first at sequence ")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("homes-")]
+
+
+def test_the_page_of_lives_has_the_cache_against_the_others_in_the_same_turn() -> None:
+    lives = document(
+        **{
+            RAW: {"epoch_1_wall": [100.0, 100.0], "epoch_2_wall": [100.0, 100.0]},
+            "dataset": {"epoch_1_wall": [200.0, 100.0], "epoch_2_wall": [200.0, 100.0]},
+            "mds": {"epoch_1_wall": [300.0, 300.0], "epoch_2_wall": [400.0, 100.0], "prepare_s": [3.0, 5.0]},
+            "dataset-disk": {
+                "epoch_1_wall": [200.0, 80.0],
+                "epoch_2_wall": [800.0, 400.0],
+                "epoch_2_cpu": [1.0],
+            },
+        }
+    )
+    lives["results"][0] |= {"num_workers": 2}
+    page = table.epochs_page(lives)
+    assert "4 of 8 columns), 2 workers" in page
+    assert "| MosaicML MDS, converted | 4.00 s | - | - | 300 (3.00 x) | 250 (2.50 x) |" in page
+    assert '`cache="disk"`: a first epoch takes 1.12 x pqindex `SequenceDataset`.' in page
+    assert "a second epoch takes 0.25 x pqindex `SequenceDataset`, 0.38 x MosaicML MDS." in page
+
+
+def test_lives_are_shown_without_measuring_and_unknown_names_are_answered(tmp_path: Path) -> None:
+    path = tmp_path / "epochs.json"
+    path.write_text(json.dumps({"results": []}))
+    assert CliRunner().invoke(epochs.main, ["--show", "--json", str(path)]).exit_code == 0
+    for arguments, message in (
+        (
+            ["--shape", "A-gzip-plain"],
+            "'A-gzip-plain' is none of A, B, C, D, A-zstd-dictionary, A-zstd-plain",
+        ),
+        (["--only", "nobody"], "'nobody' is none of raw, dataset"),
+    ):
+        done = CliRunner().invoke(epochs.main, arguments)
+        assert done.exit_code == 2
+        assert message in re.sub(r"\s+", " ", done.output)
+
+
+def test_shapes_in_other_codecs_are_written_so(tmp_path: Path) -> None:
+    assert [shape.key for shape in shapes.CODECS] == [
+        f"A-{codec}-{encoding}"
+        for codec in ("zstd", "lz4", "snappy", "none")
+        for encoding in ("dictionary", "plain")
+    ]
+    source = shapes.write(shapes.QUICK_CODECS[0], tmp_path)
+    column = pq.read_metadata(source.paths[0]).row_group(0).column(2)
+    assert (column.compression, "RLE_DICTIONARY" in column.encodings) == ("LZ4", False)

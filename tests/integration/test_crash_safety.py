@@ -24,7 +24,7 @@ import pqindex
 from pqindex.errors import ConflictError, NotFoundError, PqindexError, WriteError
 from pqindex.sidecar import writing
 
-N_RANDOM_KILLS = int(os.environ.get("PQINDEX_KILLS", "3"))
+N_RANDOM_KILLS = int(os.environ.get("PQINDEX_TEST_KILLS", "3"))
 """Kills at random moments of each writing action, besides one before each step on the file system."""
 
 STEPS = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
-import signal
+import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,11 @@ import torch
 import pqindex
 from pqindex import caches
 from pqindex.errors import UsageError
-from pqindex.torch import BatchPlan, SequenceDataset, SequenceLoader
+from pqindex.torch import BatchPlan, SequenceDataset, SequenceLoader, decoded
 from pqindex.torch.decoded import PqindexCacheWarning
+
+KILLS = int(os.environ.get("PQINDEX_TEST_KILLS", "12"))
+"""How often each of two workers is killed."""
 
 
 @pytest.fixture(autouse=True)
@@ -185,19 +186,54 @@ def test_workers_and_threads_fill_one_file(manifest: pqindex.Manifest, how: str)
     assert cached._cache.n_filled == 60
 
 
-FILL = """
-import sys
+KILLED = """
+import os, random, signal, sys, time
 import torch, pqindex
 from pqindex.torch import SequenceDataset
 
-manifest = pqindex.load_manifest(sys.argv[1])
-dataset = SequenceDataset(manifest, {"x": ["f0", "f1", "pair"]}, nulls=("fill", -1.0), cache="disk")
-print("go", flush=True)
-order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(int(sys.argv[2]))).tolist()
-while True:
-    for position in order:
-        dataset.__getitems__([position])
-    break
+manifest, n_rounds = pqindex.load_manifest(sys.argv[1]), int(sys.argv[2])
+
+
+def opened(**cache):
+    return SequenceDataset(manifest, {"x": ["f0", "f1", "pair"], "n": "n"}, nulls={"x": ("fill", -1.0)}, **cache)
+
+
+def start(dataset, seed):
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        dataset = dataset or opened(cache="disk")
+        for position in torch.randperm(60, generator=torch.Generator().manual_seed(seed)).tolist():
+            dataset.__getitems__([position])
+            if theirs:
+                os.write(theirs, b"g")
+                theirs = 0
+        os._exit(0)
+    os.close(theirs)
+    os.read(ours, 1)
+    os.close(ours)
+    return child
+
+
+plain = opened()
+right = [plain[i] for i in range(60)]
+n_amid = 0
+for round_ in range(n_rounds):
+    dataset = opened(cache="disk")  # one filler goes on with it, as a forked worker does, and one opens its own
+    children = [start(dataset, 2 * round_), start(None, 2 * round_ + 1)]
+    time.sleep(random.uniform(0, 0.02))
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    cache = opened(cache="disk")._cache
+    n_amid += 0 < cache.n_filled < 60
+    for position in range(60):
+        kept = cache.load(position, right[position]["length"])
+        assert (kept is not None) == cache.has(position), position
+        assert kept is None or all(torch.equal(value, right[position][name]) for name, value in kept.items())
+    if cache.n_filled == 60:
+        os.unlink(cache.path)
+print(n_rounds, n_amid)
 """
 
 
@@ -205,35 +241,142 @@ while True:
 def test_fillers_killed_at_random_moments_leave_no_wrong_tensor(
     manifest: pqindex.Manifest, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"fields": {"x": ["f0", "f1", "pair"]}, "nulls": ("fill", -1.0)}
-    plain = [SequenceDataset(manifest, **options)[i] for i in range(60)]
-    n_filled = []
-    for round_ in range(5):
-        fillers = [
-            subprocess.Popen(
-                [sys.executable, "-c", FILL, str(tmp_path / "m.manifest.parquet"), str(2 * round_ + i)],
-                stdout=subprocess.PIPE,
-            )
-            for i in range(2)
-        ]
-        for filler in fillers:
-            assert filler.stdout is not None
-            filler.stdout.readline()
-        time.sleep(random.uniform(0, 0.01))
-        for filler in fillers:
-            filler.send_signal(signal.SIGKILL)
-            filler.wait()
-            assert filler.stdout is not None
-            filler.stdout.close()
-        cached = SequenceDataset(manifest, cache="disk", **options)
-        assert cached._cache is not None
-        n_filled.append(cached._cache.n_filled)
-        for position in range(60):
-            kept = cached._cache.load(position, int(cached.row_counts[position]))
-            assert kept is None or all(
-                torch.equal(value, plain[position][name]) for name, value in kept.items()
-            )
-    assert n_filled == sorted(n_filled)
+    """Two workers, each killed so many times; some of them in the middle of their work."""
+    n_rounds, n_amid = run(KILLED, tmp_path / "m.manifest.parquet", KILLS).split()
+    assert int(n_rounds) == KILLS
+    assert int(n_amid) > 0
+
+
+def run(code: str, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Exception ignored" not in done.stderr, "files that are open at the end are closed in silence"
+    return done.stdout
+
+
+def damage(path: Path) -> None:
+    content = np.fromfile(path, np.uint8)
+    content[8192::700] ^= 0xFF
+    with path.open("r+b") as file:
+        file.write(content.tobytes())
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 10_000)
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def n_filled(manifest: pqindex.Manifest) -> int:
+    cache = SequenceDataset(manifest, cache="disk", **OPTIONS)._cache
+    assert cache is not None
+    return cache.n_filled
+
+
+def test_a_cache_that_is_damaged_cut_or_removed_between_epochs_costs_time_only(
+    manifest: pqindex.Manifest,
+) -> None:
+    cached = SequenceDataset(manifest, cache="disk", **OPTIONS)
+    plan = BatchPlan(manifest, 4, shuffle="full")
+    plain = list(SequenceLoader(SequenceDataset(manifest, **OPTIONS), plan))
+    assert cached._cache is not None
+    for happens in (None, damage, cut, remove):
+        if happens is not None:
+            happens(Path(cached._cache.path))
+        loader = SequenceLoader(cached, plan, num_workers=2, persistent_workers=False)
+        assert all(equal(one, other) for one, other in zip(loader, plain, strict=True))
+        # forked workers go on with the file that was removed
+        assert cached._cache.n_filled == 60
+        assert n_filled(manifest) == (0 if happens is remove else 60)
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_workers_that_were_sent_the_dataset_go_on_with_the_file(
+    manifest: pqindex.Manifest, start_method: str
+) -> None:
+    cached = SequenceDataset(manifest, cache="disk", **OPTIONS)
+    plan = BatchPlan(manifest, 4, shuffle="full")
+    plain = list(SequenceLoader(SequenceDataset(manifest, **OPTIONS), plan))
+    loader = SequenceLoader(cached, plan, num_workers=1, multiprocessing_context=start_method)
+    assert cached._cache is not None
+    for _ in range(2):
+        assert all(equal(one, other) for one, other in zip(loader, plain, strict=True))
+        assert cached._cache.n_filled == 60
+        damage(Path(cached._cache.path))
+
+
+def test_a_damaged_sequence_is_read_once_more_and_kept_again(manifest: pqindex.Manifest) -> None:
+    cached = SequenceDataset(manifest, cache="disk", **OPTIONS)
+    cached.warm()
+    assert cached._cache is not None
+    with open(cached._cache.path, "r+b") as file:
+        file.seek(8192 + 10)
+        file.write(b"damage")
+    plain = SequenceDataset(manifest, **OPTIONS)
+    other = SequenceDataset(manifest, cache="disk", **OPTIONS)
+    for _ in range(2):
+        assert all(equal(other[i], plain[i]) for i in range(60))
+    assert other._reader.stats()["reads"] == 1
+    assert all(equal(cached[i], plain[i]) for i in range(60))
+    assert cached._reader.stats()["reads"] == 60
+
+
+def test_a_worker_that_cannot_open_the_cache_says_so_and_goes_on(
+    manifest: pqindex.Manifest, cache: Path
+) -> None:
+    cached = SequenceDataset(manifest, cache="disk", **OPTIONS)
+    sent = pickle.dumps(cached)
+    shutil.rmtree(cache / "decoded")
+    (cache / "decoded").write_bytes(b"a file")
+    with pytest.warns(PqindexCacheWarning, match="goes on without it: cannot make the cache folder"):
+        there = pickle.loads(sent)
+    assert equal(there[0], cached[0])
+    assert (there._cache.n_filled, there._cache.has(0), there._cache.is_full) == (0, False, True)
+
+
+def test_a_new_cache_makes_room_of_those_that_nobody_uses(
+    manifest: pqindex.Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 3 * SequenceDataset(manifest, **OPTIONS).row_counts.sum() * 21
+    monkeypatch.setattr(decoded, "DEFAULT_BYTES", {"disk": limit, "memory": limit})
+
+    def made(fill: float, **where: Any) -> SequenceDataset:
+        dataset = SequenceDataset(
+            manifest, cache="disk", **(OPTIONS | {"nulls": {"x": ("fill", fill)}}), **where
+        )
+        dataset.warm()
+        return dataset
+
+    def there(*datasets: SequenceDataset) -> list[bool]:
+        return [os.path.exists(dataset._cache.path) for dataset in datasets]  # type: ignore[union-attr]
+
+    used, unused, given = made(1.0), made(2.0), made(3.0, cache_dir=tmp_path / "given")
+    path = unused._cache.path  # type: ignore[union-attr]
+    del unused
+    newest = made(4.0)
+    assert there(used, given, newest) == [True] * 3
+    assert not os.path.exists(path)
+    more = [made(5.0), made(6.0)]
+    assert there(used, given, newest, *more) == [True] * 5
+    with_own = [made(fill, cache_dir=tmp_path / "given") for fill in (7.0, 8.0, 9.0)]
+    assert there(given, *with_own) == [True] * 4
+
+
+def test_the_cache_is_the_same_from_another_working_folder(
+    manifest: pqindex.Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cached = SequenceDataset(manifest, cache="disk", cache_dir="here", **OPTIONS)
+    cached.warm()
+    sent = pickle.dumps(cached)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert pickle.loads(sent)._cache.n_filled == 60
+    assert os.listdir(tmp_path / "other") == []
 
 
 FULL = """
@@ -257,14 +400,51 @@ print(0 < dataset._cache.n_filled < 60)
 
 
 def test_a_full_disk_is_said_once_and_training_goes_on(manifest: pqindex.Manifest, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path / "m.manifest.parquet")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.splitlines() == [
+    assert run(FULL, tmp_path / "m.manifest.parquet").splitlines() == [
         "['the decoded cache takes no more, and training goes on without it: cann']",
         "True",
     ]
     assert issubclass(PqindexCacheWarning, UserWarning)
+
+
+SMALL_DISK = """
+import sys, warnings
+import pqindex
+from pqindex.torch import SequenceDataset
+
+manifest = pqindex.load_manifest(sys.argv[1])
+options = {"fields": {"x": ["f0", "f1", "pair"]}, "nulls": ("fill", -1.0)}
+dataset, plain = SequenceDataset(manifest, cache="disk", cache_dir=sys.argv[2], **options), SequenceDataset(manifest, **options)
+with open(sys.argv[2] + "/rest", "wb", buffering=0) as rest:  # all but some pages of the disk
+    try:
+        while True:
+            rest.write(bytes(4096))
+    except OSError:
+        rest.truncate(rest.tell() - 3 * 4096)
+told = []
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    dataset.warm(progress=lambda done, total: told.append(done), batch_size=5)
+    for _ in range(2):
+        for i in range(60):
+            assert dataset[i]["x"].equal(plain[i]["x"])
+print([(type(w.message).__name__, "No space left on device" in str(w.message)) for w in caught])
+print(0 < dataset._cache.n_filled < 60, 0 < len(told) < 12)
+"""
+
+
+def test_a_disk_without_space_is_said_once_and_training_goes_on(
+    manifest: pqindex.Manifest, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        assert run(SMALL_DISK, tmp_path / "m.manifest.parquet", disk).splitlines() == [
+            "[('PqindexCacheWarning', True)]",
+            "True True",
+        ]
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

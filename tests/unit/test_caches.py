@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
@@ -104,3 +105,19 @@ def test_the_verb_lists_and_clears(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == {"n_files": 2, "size_bytes": 20_000}
     assert main(["cache", "clear"]) == 0
     assert caches.cache_files() == []
+
+
+def test_room_is_made_of_files_that_nobody_has_open(base: Path) -> None:
+    folder = fill("decoded", 5)
+    (folder / "folder").mkdir()
+    with (folder / "decoded-1").open() as used:
+        fcntl.flock(used, fcntl.LOCK_SH)
+        caches.make_room(str(folder), 10_000, max_bytes=60_000)
+        assert len(list(folder.iterdir())) == 6
+        caches.make_room(str(folder), 10_001, max_bytes=60_000)
+        assert [path.name for path in sorted(folder.glob("d*"))] == [f"decoded-{i}" for i in (1, 2, 3, 4)]
+        caches.make_room(str(folder), 10_000, max_bytes=30_000)
+        assert [path.name for path in sorted(folder.glob("d*"))] == ["decoded-1", "decoded-4"]
+        caches.make_room(str(folder), 10_000, max_bytes=1)
+    assert [path.name for path in sorted(folder.glob("d*"))] == ["decoded-1"]
+    caches.make_room(str(base / "none"), 10_000, max_bytes=1)
