@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pqindex.doctor import LayoutReport
     from pqindex.reader import Reader
     from pqindex.refresh import Changes
+    from pqindex.rewrite import RewriteReport
     from pqindex.statistics import ColumnStatistics
 
 __version__ = "0.1.0"
@@ -91,6 +92,7 @@ __all__ = [
     "QueryError",
     "RaggedListError",
     "Reader",
+    "RewriteReport",
     "Selection",
     "SelectionIndexError",
     "SequenceTooLongError",
@@ -116,6 +118,7 @@ _LAZY = {
     "LayoutReport": "pqindex.doctor",
     "Manifest": "pqindex.api",
     "Reader": "pqindex.reader",
+    "RewriteReport": "pqindex.rewrite",
     "Selection": "pqindex.api",
     "build": "pqindex.api",
     "load_manifest": "pqindex.api",

@@ -9,6 +9,7 @@ Paths of source files are relative to the source's root, with
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -391,3 +392,184 @@ def names_in(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+# -- folders that appear whole --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def work_folder(path: str) -> Iterator[str]:
+    """Hold the folder in which the folder `path` is made, and yield its path.
+
+    It lies beside `path` under a hidden name that hangs on `path` alone, so that who comes after a process that
+    was killed finds what that left. One process has it at a time: the lock is the kernel's, and is gone with its
+    process. The folder stays unless `remove_folder` takes it away.
+
+    Raises
+    ------
+    ConflictError
+        If another process holds it.
+    WriteError
+        If it cannot be made.
+    """
+    folder = os.path.join(os.path.dirname(path), f"{TEMPORARY_PREFIX}work-{os.path.basename(path)}")
+    try:
+        lock = _lock_in(folder, path)
+    except OSError as error:
+        if isinstance(error, PqindexError):
+            raise
+        raise _write_error(folder, error) from error
+    try:
+        yield folder
+    finally:
+        os.close(lock)
+
+
+def _lock_in(folder: str, path: str) -> int:
+    """Return the descriptor of a locked file in `folder`, which is made where it is not there."""
+    name = os.path.join(folder, "lock")
+    while True:
+        os.makedirs(folder, exist_ok=True)
+        try:
+            lock = os.open(name, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        except FileNotFoundError:  # the holder of before took the folder away just now
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held, there = os.fstat(lock), os.stat(name)
+            if (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino):
+                return lock
+        except FileNotFoundError:
+            pass
+        except BlockingIOError as error:
+            os.close(lock)
+            raise ConflictError(
+                f"another process is writing the same folder: {path}",
+                hint="let it finish, or choose another folder",
+                path=path,
+            ) from error
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+
+
+class DigestingFile:
+    """A new file that knows how many bytes were written and their sha256. For one thread.
+
+    Attributes
+    ----------
+    n_bytes : int
+    closed : bool
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.n_bytes = 0
+        self.closed = False
+        self._sha = hashlib.sha256()
+        self._file: BinaryIO | None = open(path, "wb", buffering=1 << 20)  # noqa: SIM115 - closed by `close`
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes; of a file that was discarded, do nothing."""
+        view = memoryview(data).cast("B")
+        if self._file is not None:
+            self._file.write(view)
+            self._sha.update(view)
+            self.n_bytes += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+        return self.n_bytes
+
+    def flush(self) -> None:
+        """Do nothing: `close` forces all bytes to the disk."""
+
+    def close(self) -> None:
+        """Force the bytes to the disk and close the file."""
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._file = None
+        self.closed = True
+
+    def discard(self) -> None:
+        """Close the file and remove it; it never fails."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            with contextlib.suppress(OSError):
+                file.close()
+        self.closed = True
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+    def hexdigest(self) -> str:
+        """Return the sha256 of what was written as 64 hex digits."""
+        return self._sha.hexdigest()
+
+
+def lies_in(path: str, folder: str) -> bool:
+    """Return whether a path is a folder or lies in it, by whatever names; neither needs to be there.
+
+    Folders that are there are compared by what they are, so that a link, another mount or another case of letters does
+    not hide one.
+    """
+    if path == folder or path.startswith(folder.rstrip(os.sep) + os.sep):
+        return True
+    wanted = _identity(folder)
+    while wanted is not None:
+        if _identity(path) == wanted:
+            return True
+        parent = os.path.dirname(path)
+        if parent == path:
+            break
+        path = parent
+    return False
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
+
+
+def make_folder(path: str) -> None:
+    """Make a folder where there is none."""
+    os.makedirs(path, exist_ok=True)
+
+
+def remove_folder(path: str) -> None:
+    """Remove a folder with all that is in it; one that is not there, or will not go, is left."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_file(path: str) -> None:
+    """Remove a file where there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def publish_folder(staged: str, path: str) -> None:
+    """Give a folder whose files are on the disk its name, in one step.
+
+    Raises
+    ------
+    ConflictError
+        If there is something of that name other than an empty folder.
+    WriteError
+        If it cannot be done.
+    """
+    try:
+        _sync_folder(staged)
+        os.rename(staged, path)
+        _sync_folder(os.path.dirname(path))
+    except OSError as error:
+        if error.errno in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:
+            raise ConflictError(
+                f"another process made this first: {path}", hint="choose another name", path=path
+            ) from error
+        raise _write_error(path, error) from error

@@ -23,6 +23,7 @@ from pqindex.cli.output import print_error, print_note, print_text
 from pqindex.cli.pin import pin
 from pqindex.cli.query import query
 from pqindex.cli.refresh import compact, refresh, snapshots
+from pqindex.cli.rewrite import rewrite
 from pqindex.cli.verify import verify
 from pqindex.errors import PqindexError
 from pqindex.readplan import PqindexStalenessWarning
@@ -45,7 +46,21 @@ def commands(context: click.Context, debug: bool) -> None:
         print_text(context.get_help())
 
 
-for verb in (build, refresh, doctor, info, query, pin, show, verify, snapshots, compact, cache, demo):
+for verb in (
+    build,
+    refresh,
+    doctor,
+    info,
+    query,
+    pin,
+    show,
+    verify,
+    snapshots,
+    compact,
+    rewrite,
+    cache,
+    demo,
+):
     commands.add_command(verb)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -131,3 +132,27 @@ def selecting(command: Decorated) -> Decorated:
         help="The value of the next ? in the query: a JSON scalar (64, 0.5, true, null, '\"64\"'), or else text. "
         "Repeatable.",
     )(command)
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12} | {
+    "KI": 2**10,
+    "MI": 2**20,
+    "GI": 2**30,
+    "TI": 2**40,
+}
+
+
+class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A number of bytes as people write it: ``1000``, ``256MB`` (10**6), ``1.5GiB`` (2**30)."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number of bytes."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", value.strip(), re.IGNORECASE)
+        unit = None if found is None else _UNITS.get(found.group(2).upper())
+        if found is None or unit is None or float(found.group(1)) * unit < 1:
+            self.fail(f"{value!r} is no size; expected a number of bytes, as 256MB or 1.5GiB", param, ctx)
+        return int(float(found.group(1)) * unit)

@@ -147,6 +147,10 @@ def test_the_example_of_a_stream_runs_as_it_stands(data: Path) -> None:
     assert sorted(map(int, epochs[0])) == sorted(map(int, epochs[1])) == list(range(10))
 
 
+def test_the_example_of_a_rewrite_runs_as_it_stands(data: Path) -> None:
+    assert run_example(data.parent, "docs/rewrite.md", "example: rewrite") == ["True 8 52 True", "3"]
+
+
 def test_the_commands_of_readme_run_as_they_stand(data: Path) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (commands,) = [

@@ -17,6 +17,7 @@ from pqindex.errors import (
     SourceChangedError,
     SourceError,
     UsageError,
+    WriteError,
 )
 
 
@@ -198,3 +199,86 @@ def test_of_many_writers_of_one_name_exactly_one_succeeds(tmp_path: Path) -> Non
         thread.join()
     assert len(won) == 1
     assert path.read_bytes() == bytes([won[0]]) * 1000
+
+
+# -- folders that appear whole --------------------------------------------------------------------------------
+
+
+def test_a_work_folder_has_a_name_of_its_target_and_one_holder(tmp_path: Path) -> None:
+    target = str(tmp_path / "out")
+    with storage.work_folder(target) as folder:
+        assert folder == str(tmp_path / ".tmp-work-out")
+        with pytest.raises(ConflictError, match="another process is writing"), storage.work_folder(target):
+            pass
+        Path(folder, "kept").write_text("kept")
+    with storage.work_folder(target) as again:
+        assert Path(again, "kept").read_text() == "kept"
+        storage.remove_folder(again)
+    assert not Path(folder).exists()
+
+
+def test_a_lock_in_a_folder_that_was_removed_meanwhile_is_none(tmp_path, monkeypatch) -> None:
+    """Who waits between opening the lock and taking it must not hold a file that nobody else will see."""
+    target = str(tmp_path / "out")
+    real = storage.fcntl.flock
+    calls = []
+
+    def flock(descriptor: int, how: int) -> None:
+        if not calls:
+            storage.remove_folder(str(tmp_path / ".tmp-work-out"))
+        calls.append(descriptor)
+        real(descriptor, how)
+
+    monkeypatch.setattr(storage.fcntl, "flock", flock)
+    with storage.work_folder(target), pytest.raises(ConflictError), storage.work_folder(target):
+        pass
+    assert len(calls) == 3
+
+
+def test_a_work_folder_that_cannot_be_made_is_a_write_error(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WriteError, match="cannot write"), storage.work_folder(str(tmp_path / "file" / "out")):
+        pass
+
+
+def test_a_digesting_file_knows_its_bytes(tmp_path: Path) -> None:
+    file = storage.DigestingFile(str(tmp_path / "a"))
+    assert file.write(b"ab") == 2
+    assert file.write(memoryview(b"c")) == 1
+    assert (file.tell(), file.closed) == (3, False)
+    file.close()
+    file.close()
+    assert (file.n_bytes, file.closed, (tmp_path / "a").read_bytes()) == (3, True, b"abc")
+    assert file.hexdigest() == storage.file_sha256(str(tmp_path / "a"))
+    other = storage.DigestingFile(str(tmp_path / "b"))
+    other.write(b"ab")
+    other.discard()
+    assert other.write(b"cd") == 2
+    assert (other.n_bytes, other.closed, (tmp_path / "b").exists()) == (2, True, False)
+
+
+def test_a_folder_gets_its_name_in_one_step_and_takes_nobody_elses(tmp_path: Path) -> None:
+    touch(tmp_path, "staged/a", "taken/b")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    for name in ("taken", "file"):
+        with pytest.raises(ConflictError, match="another process made this first"):
+            storage.publish_folder(str(tmp_path / "staged"), str(tmp_path / name))
+    storage.publish_folder(str(tmp_path / "staged"), str(tmp_path / "empty"))
+    assert os.listdir(tmp_path / "empty") == ["a"]
+    with pytest.raises(WriteError):
+        storage.publish_folder(str(tmp_path / "staged"), str(tmp_path / "other"))
+
+
+def test_what_lies_in_a_folder_by_any_name(tmp_path: Path) -> None:
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data2").mkdir()
+    (tmp_path / "alias").symlink_to(tmp_path / "data")
+    data = str(tmp_path / "data")
+    for name in ("data", "data/", "data/new/newer", "alias", "alias/deep/new"):
+        assert storage.lies_in(str(tmp_path / name), data), name
+    for name in ("data2", "new", ".", "data.pqindex"):
+        assert not storage.lies_in(str(tmp_path / name), data), name
+    assert storage.lies_in("/gone/away", "/gone")
+    assert not storage.lies_in("/gone/away", "/gone/away/further")
+    assert storage.lies_in(data, "/")
