@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,7 +30,9 @@ from pqindex.errors import (
     UsageError,
 )
 from pqindex.footer import SchemaRecord
+from pqindex.keyruns import Place
 from pqindex.lakes import list_files
+from pqindex.merging import order_of
 from pqindex.partitions import (
     INDEX_COLUMNS,
     check_types_are_used,
@@ -48,9 +51,12 @@ from pqindex.sidecar import (
     writing,
 )
 from pqindex.units import KEY, UNITS
-from pqindex.workers import n_cores, scanned
+from pqindex.workers import n_cores, scanned, scanned_rests
 
 MAX_BATCH_FILES = 256
+RANGE_WEIGHT = 512
+"""Row groups of one file whose keys are read at once, with more for large ones; see `scan.ScanOptions.max_weight`."""
+
 MANY_PARTS = 16
 """An index with more parts than this is told of `compact`."""
 
@@ -460,15 +466,30 @@ def scan_source(
     n_processes = n_cores() if workers is None else workers
     size = max(1, min(MAX_BATCH_FILES, -(-n_files // (n_processes * 8))))
     batches = [paths[i : i + size] for i in range(0, n_files, size)] or [[]]
+    asked = replace(_scan_options(options, listing), max_weight=RANGE_WEIGHT if n_processes > 1 else None)
     results: list[ScanBatch] = []
     done = 0
-    asked = _scan_options(options, listing)
     for result in scanned(listing.root, batches, asked, n_processes, probe=workers is None):
         results.append(result)
         done += result.n_files
         if progress is not None:
             progress(done, n_files, "scan")
-    return _merge(results, options)
+    places = [(number, rest) for number, result in enumerate(results) for rest in result.rest]
+    rests = [rest for _, rest in places]
+    bad: dict[str, Skipped] = {}
+    found = []
+    later = scanned_rests(listing.root, rests, asked, n_processes, probe=workers is None)
+    for done, ((number, rest), result) in enumerate(zip(places, later, strict=True), 1):
+        found.append((number, rest.file_id, result))
+        bad |= {one.path: one for one in result.skipped}
+        if progress is not None:
+            progress(done, len(rests), "row groups")
+    if bad:
+        left = [path for path in paths if path not in bad]
+        scan = scan_source(listing, left, options, workers=workers, progress=progress)
+        scan.skipped = sorted([*scan.skipped, *bad.values()], key=lambda one: one.path.encode())
+        return scan
+    return _merge(results, options, found)
 
 
 def is_count(value: object) -> bool:
@@ -476,8 +497,13 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:
-    """Return the batches as one, files and schemas counted through, each column of one type."""
+def _merge(
+    batches: list[ScanBatch], options: BuildOptions, rests: Sequence[tuple[int, int, ScanBatch]] = ()
+) -> ScanBatch:
+    """Return the batches as one, files and schemas counted through, each column of one type.
+
+    Each of `rests` is what was left out of a batch: the batch's number, the number of the file in it, and the rows.
+    """
     key_type = one_type(
         ((b.runs.schema.field("seq_id").type, _first(b)) for b in batches), column=options.key or ""
     )
@@ -489,7 +515,9 @@ def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:
         name: [] for name in ("files", "row_groups", "chunks", "pages", "runs")
     }
     n_files = 0
+    bases = []
     for batch in batches:
+        bases.append(n_files)
         numbers = [schemas.setdefault(schema, len(schemas)) for schema in batch.schemas]
         files = batch.files
         if numbers:
@@ -501,27 +529,43 @@ def _merge(batches: list[ScanBatch], options: BuildOptions) -> ScanBatch:
             moved = pc.add(table.column("file_id"), pa.scalar(n_files, pa.int32()))
             merged[name].append(table.set_column(0, table.field(0), moved))
         n_files += batch.files.num_rows
+    for number, file_id, rest in rests:
+        for name in ("runs", "pages"):
+            table = getattr(rest, name)
+            ids = pa.array(np.full(table.num_rows, bases[number] + file_id, np.int32))
+            merged[name].append(table.set_column(0, table.field(0), ids))
     runs = pa.concat_tables(
         _cast(_cast(table, ("seq_id",), key_type), ("order_min", "order_max"), order_type)
         for table in merged["runs"]
     )
     notes = list(dict.fromkeys(note for batch in batches for note in batch.notes))
+    everything = [*batches, *(rest for *_, rest in rests)]
     return ScanBatch(
         files=pa.concat_tables(merged["files"]),
         row_groups=pa.concat_tables(_cast(t, ("key_min", "key_max"), key_type) for t in merged["row_groups"]),
         chunks=pa.concat_tables(merged["chunks"]),
-        pages=pa.concat_tables(merged["pages"]),
-        runs=runs,
+        pages=_in_order(pa.concat_tables(merged["pages"])),
+        runs=_in_order(runs),
         group_stats=_merge_stats(batches, notes),
         schemas=list(schemas),
-        null_runs=[place for batch in batches for place in batch.null_runs],
-        n_null_rows=sum(batch.n_null_rows for batch in batches),
-        order_faults=[place for batch in batches for place in batch.order_faults],
+        null_runs=_in_order_of_places(place for batch in everything for place in batch.null_runs),
+        n_null_rows=sum(batch.n_null_rows for batch in everything),
+        order_faults=_in_order_of_places(place for batch in everything for place in batch.order_faults),
         skipped=[skipped for batch in batches for skipped in batch.skipped],
         notes=notes,
-        n_key_reads=sum(batch.n_key_reads for batch in batches),
+        n_key_reads=sum(batch.n_key_reads for batch in everything),
         comparisons=[comparison for batch in batches for comparison in batch.comparisons],
     )
+
+
+def _in_order(table: pa.Table) -> pa.Table:
+    """Return the rows in the order of their files; those of a file are in their order, whichever batch had them."""
+    order = order_of(table.column("file_id"))
+    return table if order is None else table.take(pa.array(order))
+
+
+def _in_order_of_places(places: Iterable[Place]) -> list[Place]:
+    return sorted(places, key=lambda place: (place.file.encode(), place.row_group, place.row_start))
 
 
 def _first(batch: ScanBatch) -> str:

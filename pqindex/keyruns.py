@@ -173,6 +173,7 @@ def find_runs(
     key_bounds: Bounds,
     check_order: bool,
     trust_statistics: bool,
+    groups: range | None = None,
 ) -> FileRuns:
     """Return all runs of equal keys of a file.
 
@@ -189,13 +190,16 @@ def find_runs(
         the footer where they are exact.
     trust_statistics
         Take exact and equal bounds as proof that a row group has one key.
+    groups
+        Look at these row groups only; at all of them by default.
     """
-    proved = _proved_by_bounds(meta, key, key_bounds) & trust_statistics
+    groups = range(meta.n_row_groups) if groups is None else groups
+    proved = proved_by_bounds(meta, key.leaf, key_bounds) & trust_statistics & _inside(meta, groups)
     collector = _Collector(file, meta, record, key, order if check_order else None)
     order_bounds = bounds(meta, order.leaf) if order is not None and not check_order else None
     spans = _spans(proved)
-    group = 0
-    while group < meta.n_row_groups:
+    group = groups.start
+    while group < groups.stop:
         stop = spans.get(group, group + 1)
         if proved[group]:
             collector.add_proved(group, stop, key_bounds.min, order_bounds)
@@ -213,19 +217,20 @@ def find_whole_runs(
     *,
     seq_ids: pa.Array,
     check_order: bool,
+    groups: range | None = None,
 ) -> FileRuns:
     """Return each row group that has rows as one run, where no column has to be read to know its key.
 
     Parameters
     ----------
-    file, meta, record, order, check_order
+    file, meta, record, order, check_order, groups
         As for `find_runs`.
     seq_ids : pa.Array, length (row groups)
         The key of each row group.
     """
     collector = _Collector(file, meta, record, None, order if check_order else None)
     order_bounds = bounds(meta, order.leaf) if order is not None and not check_order else None
-    for first, stop in _spans(meta.group_n_rows > 0).items():
+    for first, stop in _spans((meta.group_n_rows > 0) & _inside(meta, groups)).items():
         collector.add_proved(first, stop, seq_ids, order_bounds)
     return collector.result(seq_ids.type, pa.null() if order is None else order.arrow_type)
 
@@ -237,10 +242,11 @@ def find_row_runs(
     order: FlatColumn | None,
     *,
     check_order: bool,
+    groups: range | None = None,
 ) -> FileRuns:
     """Return each row as one run, without a key; parameters as for `find_runs`."""
     collector = _Collector(file, meta, record, None, order if check_order else None)
-    for group in np.flatnonzero(meta.group_n_rows > 0).tolist():
+    for group in np.flatnonzero((meta.group_n_rows > 0) & _inside(meta, groups)).tolist():
         collector.add_rows(group)
     return collector.result(pa.string(), pa.null() if order is None else order.arrow_type)
 
@@ -269,11 +275,18 @@ def _spans(marked: npt.NDArray[np.bool_]) -> dict[int, int]:
     return {int(first): int(stop) for first, stop in zip(edges[::2], edges[1::2], strict=True)}
 
 
-def _proved_by_bounds(meta: FileMetadata, key: FlatColumn, found: Bounds) -> npt.NDArray[np.bool_]:
-    """Return for each row group whether exact bounds prove that all its rows have one key."""
+def _inside(meta: FileMetadata, groups: range | None) -> npt.NDArray[np.bool_]:
+    inside = np.ones(meta.n_row_groups, bool)
+    if groups is not None:
+        inside[: groups.start] = inside[groups.stop :] = False
+    return inside
+
+
+def proved_by_bounds(meta: FileMetadata, leaf: int, found: Bounds) -> npt.NDArray[np.bool_]:
+    """Return for each row group whether exact bounds of the key's leaf prove that all its rows have one key."""
     equal = pc.fill_null(pc.equal(found.min, found.max), False).to_numpy(zero_copy_only=False)
     no_nulls = pc.fill_null(pc.equal(found.null_count, 0), False).to_numpy(zero_copy_only=False)
-    whole = meta.chunks.num_values[:, key.leaf] == meta.group_n_rows
+    whole = meta.chunks.num_values[:, leaf] == meta.group_n_rows
     return np.asarray(equal & no_nulls & found.exact & whole & (meta.group_n_rows > 0), bool)
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,13 @@ from pqindex.arrowtypes import (
     unify_types,
 )
 from pqindex.digest import sha256_hex
-from pqindex.errors import BadFileError, ColumnTypeError, SourceError, UnsupportedFileError
+from pqindex.errors import (
+    BadFileError,
+    ColumnTypeError,
+    SourceChangedError,
+    SourceError,
+    UnsupportedFileError,
+)
 from pqindex.footer import (
     TAIL_BYTES,
     Bounds,
@@ -51,6 +58,7 @@ from pqindex.keyruns import (
     find_whole_runs,
     key_column,
     order_column,
+    proved_by_bounds,
     without_keys,
 )
 from pqindex.partitions import Comparison, PartitionValues, compare, hive_partition, typed
@@ -58,6 +66,9 @@ from pqindex.units import KEY
 
 TOGETHER_BYTES = 1 << 24
 """Footers of so many bytes are looked at together: a file alone costs nearly as much as a hundred."""
+
+ROWS_OF_WEIGHT_ONE = 1 << 16
+"""What a row group weighs where its keys are read; see `ScanOptions.max_weight`."""
 
 DEFAULT_STATS_COLUMNS = 64
 """Files with at most so many flat columns give statistics of all of them; wider files only of named columns."""
@@ -85,6 +96,9 @@ class ScanOptions:
         Types of partition values.
     partitions : dict of str to tuple or None
         The partition values of each file; None where its path says them.
+    max_weight : int or None
+        Of a file, read the keys of row groups up to so much weight, and leave the others to `scan_rest`; one row group
+        weighs 1, and 1 more for each 65,536 rows. None reads all.
     """
 
     key: str | None
@@ -96,6 +110,7 @@ class ScanOptions:
     pages: str = "auto"
     partition_types: Mapping[str, str] = field(default_factory=dict)
     partitions: Mapping[str, PartitionValues] | None = None
+    max_weight: int | None = None
 
     def of(self, paths: Sequence[str]) -> ScanOptions:
         """Return the options with the partition values of these files only, as another process needs them."""
@@ -115,6 +130,27 @@ class Skipped:
     path: str
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """Row groups of a file that were left out, since there were many to read: ``[first, stop)``.
+
+    Attributes
+    ----------
+    path : str
+    file_id : int
+        Inside the batch that left them out.
+    facts : FileFacts
+        Of the file that was scanned.
+    first, stop : int
+    """
+
+    path: str
+    file_id: int
+    facts: storage.FileFacts
+    first: int
+    stop: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -141,6 +177,8 @@ class ScanBatch:
         Row groups whose key column was read, since bounds do not prove one key.
     comparisons : list of Comparison
         Of partition values with columns of the same name.
+    rest : list of Rest
+        Row groups of these files whose runs and pages are not in the batch.
     """
 
     files: pa.Table
@@ -158,6 +196,7 @@ class ScanBatch:
     notes: list[str] = field(default_factory=list)
     n_key_reads: int = 0
     comparisons: list[Comparison] = field(default_factory=list)
+    rest: list[Rest] = field(default_factory=list)
 
     @property
     def n_files(self) -> int:
@@ -219,6 +258,50 @@ def scan_files(
     in_order = {path: i for i, path in enumerate(paths)}
     skipped.sort(key=lambda s: in_order[s.path])
     return _batch(scanned, options, list(schemas), skipped, [])
+
+
+def scan_rest(root: str, rest: Rest, options: ScanOptions) -> ScanBatch:
+    """Read the keys of row groups that `scan_files` left out; a batch with their runs and pages, and nothing else.
+
+    Cost: one parse of the footer a process, and the key column's bytes.
+
+    Raises
+    ------
+    SourceChangedError
+        If the file is not the one that was scanned.
+    SourceError
+        As `scan_files` does.
+    """
+    with storage.SourceFile(storage.join(root, rest.path)) as file:
+        if file.facts != rest.facts:
+            raise SourceChangedError(
+                f"file was changed while it was indexed: {rest.path}",
+                hint="run the command again when nobody writes to it",
+                file=rest.path,
+            )
+        whole = replace(options, max_weight=None)
+        footer, found = _parsed_again(root, rest.path, rest.facts, options.key)
+        groups = range(rest.first, rest.stop)
+        scan = _scan_file(file, footer, found, whole, {}, groups)
+    batch = _batch([scan], whole, [footer.record], [], [])
+    tables = {
+        name: getattr(batch, name).slice(0, 0) for name in ("files", "row_groups", "chunks", "group_stats")
+    }
+    return replace(batch, schemas=[], twins=set(), comparisons=[], **tables)
+
+
+@lru_cache(maxsize=1)
+def _parsed_again(
+    root: str, path: str, _facts: storage.FileFacts, key: str | None
+) -> tuple[_Footer, dict[int, Bounds]]:
+    """Return the footer of a file and the bounds of its key; a process reads a large file from one end to the other."""
+    (footers,) = _read_footers(root, [path], _raise_bad)
+    options = ScanOptions(key=key, statistics=())
+    return footers[0], _bounds_of_leaves(footers, options)[0]
+
+
+def _raise_bad(_path: str, error: SourceError) -> None:
+    raise error
 
 
 # -- footers of several files ---------------------------------------------------------------------------------
@@ -321,6 +404,7 @@ class _FileScan:
     pages: list[tuple[int, int, PagePlaces]]
     partition: PartitionValues
     comparisons: list[Comparison]
+    left_out: list[range]
 
 
 def _scan_file(
@@ -329,11 +413,16 @@ def _scan_file(
     found: Mapping[int, Bounds],
     options: ScanOptions,
     schemas: dict[SchemaRecord, int],
+    groups: range | None = None,
 ) -> _FileScan:
+    """Scan a file, or some row groups of it; by default as many as its options have read at once."""
     path, meta, record = footer.path, footer.meta, footer.record
+    left_out: list[range] = []
+    if groups is None:
+        groups, *left_out = _ranges(meta, record, found, options)
     partition = options.partition(path)
     order = None if options.order is None else order_column(record, options.order, path)
-    key_bounds, runs = _keys_and_runs(file, path, meta, record, order, options, found)
+    key_bounds, runs = _keys_and_runs(file, path, meta, record, order, options, found, groups)
     return _FileScan(
         path=path,
         facts=footer.facts,
@@ -342,11 +431,30 @@ def _scan_file(
         schema_no=schemas.setdefault(record, len(schemas)),
         key_bounds=key_bounds,
         runs=runs,
-        stats={name: found[leaf] for name, leaf in _stats_leaves_of(record, options).items()},
-        pages=_page_places(file, meta, runs, options.pages),
+        stats={n: found[leaf] for n, leaf in _stats_leaves_of(record, options).items() if leaf in found},
+        pages=_page_places(file, meta, runs, options.pages, groups),
         partition=partition,
         comparisons=_comparisons(path, meta, record, partition),
+        left_out=left_out,
     )
+
+
+def _ranges(
+    meta: FileMetadata, record: SchemaRecord, found: Mapping[int, Bounds], options: ScanOptions
+) -> list[range]:
+    """Cut the row groups of a file into ranges, each of which is read at once; one range where little is read."""
+    n = meta.n_row_groups
+    if options.max_weight is None or n == 0:
+        return [range(n)]
+    reads = meta.group_n_rows > 0
+    if not options.check_order:
+        leaves = _key_leaves(record, options.key)
+        proved = [proved_by_bounds(meta, leaf, found[leaf]) & options.trust_statistics for leaf in leaves]
+        reads = reads & ~proved[0] if proved else np.zeros(n, bool)
+    weights = np.where(reads, 1 + meta.group_n_rows // ROWS_OF_WEIGHT_ONE, 0)
+    part = (np.cumsum(weights) - weights) // options.max_weight
+    edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), n]
+    return [range(first, stop) for first, stop in pairwise(edges)]
 
 
 def _keys_and_runs(
@@ -357,15 +465,18 @@ def _keys_and_runs(
     order: FlatColumn | None,
     options: ScanOptions,
     found: Mapping[int, Bounds],
+    groups: range,
 ) -> tuple[Bounds, FileRuns]:
     """Return the key's bounds and the runs of a file, by whatever says what a sequence is."""
     n = meta.n_row_groups
     if options.unit == "row":
-        runs = find_row_runs(file, meta, record, order, check_order=options.check_order)
+        runs = find_row_runs(file, meta, record, order, check_order=options.check_order, groups=groups)
         return _unknown_bounds(n), runs
     if options.key is None:
         no_ids = pa.nulls(n, pa.string())
-        runs = find_whole_runs(file, meta, record, order, seq_ids=no_ids, check_order=options.check_order)
+        runs = find_whole_runs(
+            file, meta, record, order, seq_ids=no_ids, check_order=options.check_order, groups=groups
+        )
         return _unknown_bounds(n), runs
     partition = dict(options.partition(path))
     if options.key in partition and options.key not in record.field_names:
@@ -380,7 +491,9 @@ def _keys_and_runs(
                 found=wanted,
             )
         keys = value.take(pa.array(np.zeros(n, np.int32)))
-        runs = find_whole_runs(file, meta, record, order, seq_ids=keys, check_order=options.check_order)
+        runs = find_whole_runs(
+            file, meta, record, order, seq_ids=keys, check_order=options.check_order, groups=groups
+        )
         if value.null_count:
             return _unknown_bounds(n, keys.type), without_keys(runs, path)
         return Bounds(
@@ -397,6 +510,7 @@ def _keys_and_runs(
         key_bounds=key_bounds,
         check_order=options.check_order,
         trust_statistics=options.trust_statistics,
+        groups=groups,
     )
     return key_bounds, runs
 
@@ -420,7 +534,7 @@ def _comparisons(
 
 
 def _page_places(
-    file: storage.SourceFile, meta: FileMetadata, runs: FileRuns, which: str
+    file: storage.SourceFile, meta: FileMetadata, runs: FileRuns, which: str, groups: range
 ) -> list[tuple[int, int, PagePlaces]]:
     """Return (row group, leaf, places) of the chunks that have several pages, in the row groups that are wanted.
 
@@ -433,7 +547,9 @@ def _page_places(
         is_whole = (runs.row_start == 0) & (runs.row_stop == meta.group_n_rows[runs.row_group])
         whole[runs.row_group[is_whole]] = True
     found = []
-    for group in np.flatnonzero(~whole & (meta.group_n_rows > 0)).tolist():
+    for group in groups:
+        if whole[group] or not meta.group_n_rows[group]:
+            continue
         for leaf, places in enumerate(find_pages(meta, group, file.read)):
             if places is not None and len(places) > 1:
                 found.append((group, leaf, places))
@@ -508,6 +624,11 @@ def _batch(
         notes=notes,
         n_key_reads=sum(scan.runs.n_key_reads for scan in scanned),
         comparisons=[comparison for scan in scanned for comparison in scan.comparisons],
+        rest=[
+            Rest(path=scan.path, file_id=i, facts=scan.facts, first=groups.start, stop=groups.stop)
+            for i, scan in enumerate(scanned)
+            for groups in scan.left_out
+        ],
     )
 
 

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-from pqindex.errors import BadFileError, SourceError
-from pqindex.scan import ScanBatch, ScanOptions, Skipped, scan_files
+from pqindex.errors import BadFileError, SourceError, UnsupportedFileError
+from pqindex.scan import Rest, ScanBatch, ScanOptions, Skipped, scan_files, scan_rest
 
 ScanTask: TypeAlias = tuple[tuple[str, ...], ScanOptions]
+RestTask: TypeAlias = tuple[Rest, ScanOptions]
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -44,6 +45,20 @@ def scanned(
 
     tasks: list[ScanTask] = [(tuple(paths), options.of(paths)) for paths in batches]
     yield from run_tasks(partial(_scan_batch, root), tasks, n_processes, probe=probe, alone=alone, lost=lost)
+
+
+def scanned_rests(
+    root: str, rests: Sequence[Rest], options: ScanOptions, n_processes: int, *, probe: bool
+) -> Iterator[ScanBatch]:
+    """Yield what the row groups hold that `scanned` left out, in order; a bad file is recorded as `skipped`."""
+
+    def lost(task: RestTask) -> ScanBatch:
+        return _skipped_rest(root, task, BadFileError(process_ended(task[0].path)))
+
+    tasks: list[RestTask] = [(rest, options.of([rest.path])) for rest in rests]
+    yield from run_tasks(
+        partial(_scan_rest, root), tasks, n_processes, probe=probe, alone=lambda task: [task], lost=lost
+    )
 
 
 def run_tasks(
@@ -182,3 +197,16 @@ def _recorded(path: str, error: SourceError) -> Skipped:
 def _scan_batch(root: str, task: ScanTask) -> ScanBatch:
     paths, options = task
     return scan_files(root, paths, options, on_bad_file=_recorded)
+
+
+def _scan_rest(root: str, task: RestTask) -> ScanBatch:
+    try:
+        return scan_rest(root, *task)
+    except (BadFileError, UnsupportedFileError) as error:
+        return _skipped_rest(root, task, error)
+
+
+def _skipped_rest(root: str, task: RestTask, error: SourceError) -> ScanBatch:
+    empty = scan_files(root, (), task[1])
+    empty.skipped.append(_recorded(task[0].path, error))
+    return empty

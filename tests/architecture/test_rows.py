@@ -10,8 +10,7 @@ TESTS = Path(__file__).resolve().parents[1]
 LATER = {
     "L21": "what prefetching costs is written in docs/items.md; measuring it waits for the read benchmarks",
     "L31": "that data streams to the training loop is what `test_demo` runs",
-    "A14": "slow stores and long transforms are named and measured once object stores and the doctor are there",
-    "A15": "materialising a selection is the job of `rewrite`, which comes later",
+    "A14": "slow stores and long transforms are named and measured once object stores are there",
 }
 
 

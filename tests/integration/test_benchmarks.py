@@ -280,7 +280,7 @@ def test_the_quick_run_measures_whole_lives(tmp_path: Path) -> None:
         "--shape",
         "A-lz4-plain",
         "--rounds",
-        "2",
+        "1",
     ]
     options = ["--only", "dataset-disk,dataset-memory", "--json", str(path), "--folder", str(tmp_path)]
     done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)

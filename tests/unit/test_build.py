@@ -586,3 +586,64 @@ def test_large_sources_get_processes_by_themselves(
     monkeypatch.setattr(importlib.import_module("pqindex.build"), "n_cores", lambda: 2)
     helped = pqindex.build(source, index=source.parent / "helped.pqindex")
     assert helped.content_digest == alone.content_digest
+
+
+@pytest.mark.parametrize("options", [{"order": "t"}, {"order": "t", "check": "footer"}, {"pages": "always"}])
+def test_ranges_of_row_groups_of_a_big_file_are_the_file(
+    data: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """What processes read of one file, a range each, is what one process reads of it: runs, pages, joined pieces."""
+    mixed = [rows(i, 3) + rows(i + 100, 2) for i in range(20)]  # each group has two keys
+    whole = [rows(i + 200, 4) for i in range(10)]
+    straddling = [rows(300, 2), rows(300, 2, 2), rows(300, 1, 4)]
+    source = data(
+        {
+            "a.parquet": [rows(900, 2)],
+            "b.parquet": [*mixed, *straddling, *whole],
+            "c.parquet": [rows(901, 1)],
+        }
+    )
+    build = importlib.import_module("pqindex.build")
+    alone = pqindex.build(source, workers=1, index=source.parent / "1.pqindex", **options)
+    monkeypatch.setattr(build, "RANGE_WEIGHT", 3)
+    monkeypatch.setattr(workers, "WORTH_PROCESSES_S", 1e9)  # the ranges are cut, and read here
+    cut = pqindex.build(source, index=source.parent / "2.pqindex", **options)
+    assert places(cut) == places(alone)
+    assert cut.content_digest == alone.content_digest
+    assert cut._sidecar.snapshot.parts == alone._sidecar.snapshot.parts
+    monkeypatch.setattr(workers, "WORTH_PROCESSES_S", 0.0)
+    monkeypatch.setattr(workers, "PROBE_S", 0.0)
+    processes = pqindex.build(source, workers=2, index=source.parent / "3.pqindex", **options)
+    assert processes._sidecar.snapshot.parts == alone._sidecar.snapshot.parts
+
+
+def test_faults_in_ranges_are_those_of_the_file(
+    data: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Null keys and steps that fall are named in the order of the places; a torn page leaves the whole file out."""
+    monkeypatch.setattr(importlib.import_module("pqindex.build"), "RANGE_WEIGHT", 2)
+    monkeypatch.setattr(importlib.import_module("pqindex.build"), "n_cores", lambda: 2)
+    groups = [[(i, 2), (i, 1), (i + 50, 0)] for i in range(12)]
+    source = data({"a.parquet": [rows(900, 2)], "b.parquet": groups})
+    with pytest.raises(
+        NotIncreasingError, match=r"b\.parquet#0\[1:2\] 1 after 2; b\.parquet#1\[1:2\]"
+    ) as caught:
+        pqindex.build(source, order="t")
+    assert caught.value.n_places == 12
+    nulls = [[(None, 2), (i, 1)] for i in range(12)]
+    source = data({"b.parquet": nulls})
+    with pytest.raises(
+        NullKeyError, match=r"12 rows have no 'seq_id': b\.parquet#0\[0:1\] null; b\.parquet#1"
+    ):
+        pqindex.build(source)
+    source = data({"b.parquet": [rows(i, 3) + rows(i + 100, 2) for i in range(12)]})
+    column = pq.ParquetFile(source / "b.parquet").metadata.row_group(9).column(0)
+    raw = bytearray((source / "b.parquet").read_bytes())
+    start = column.dictionary_page_offset or column.data_page_offset
+    raw[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    (source / "b.parquet").write_bytes(bytes(raw))
+    with pytest.raises(BadFileError, match=r"b\.parquet"):
+        pqindex.build(source)
+    index = pqindex.build(source, on_bad_file="skip")
+    assert [entry["path"] for entry in index.report["skipped"]] == ["b.parquet"]
+    assert index.select().seq_ids.to_pylist() == [900]
