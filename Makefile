@@ -27,7 +27,7 @@ floors: ## who may import whom
 check: lint types floors ## all that needs no test
 
 test: ## every test
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n auto --dist loadfile
 
 bench: ## the figures beside all peers, in an environment of their own; ARGS="--shape A" and the like
 	$(PYTHON) -m benchmarks.environment $(ARGS)
