@@ -708,7 +708,7 @@ def _partition_notes(sidecar: Sidecar) -> tuple[str, ...]:
         sidecar.files,
         sidecar.snapshot.options.partition_types,
         own={*sidecar.sequences.column_names, *INDEX_COLUMNS},
-        in_files={name for schema in sidecar.snapshot.schemas for name in schema.field_names},
+        in_files={name for schema in sidecar.records for name in schema.field_names},
     )
     return columns.notes
 
@@ -717,7 +717,7 @@ def _statistics_notes(sidecar: Sidecar) -> list[str]:
     """Return why a query may find no statistics, which no error tells it."""
     sequences = sidecar.sequences
     if "stats" not in sequences.column_names:
-        wide = any(len(schema.field_names) > DEFAULT_STATS_COLUMNS for schema in sidecar.snapshot.schemas)
+        wide = any(len(schema.field_names) > DEFAULT_STATS_COLUMNS for schema in sidecar.records)
         return ["no statistics are kept of so many columns: name some with --statistics"] if wide else []
     n_null = sequences.column("stats").null_count
     if not n_null:

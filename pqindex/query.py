@@ -129,7 +129,7 @@ def _index_relation(sidecar: Sidecar) -> pa.Table:
         sidecar.files,
         sidecar.snapshot.options.partition_types,
         own={*table.column_names, *INDEX_COLUMNS},
-        in_files={name for schema in sidecar.snapshot.schemas for name in schema.field_names},
+        in_files={name for schema in sidecar.records for name in schema.field_names},
     )
     if found.struct is None:
         return table

@@ -37,6 +37,7 @@ from pqindex.footer import (
     SchemaRecord,
     parse_footer,
     read_tail,
+    tail_of,
     unreadable,
     unreadable_chunks,
 )
@@ -333,7 +334,19 @@ def check_file(files: SourceFiles, number: int, *, parse: bool) -> tuple[FileFoo
                 found=found,
                 change="truncated" if torn else "replaced",
             )
-        footer = file.read(int(files.footer_offset[number]), int(files.footer_length[number]))
+        length = int(files.footer_length[number])
+        end = file.read(int(files.footer_offset[number]), length + TAIL_BYTES)
+        footer = end[:length]
+        if end[length:] != tail_of(length):
+            raise SourceChangedError(
+                f"the last bytes of the source file are damaged: {path}; expected the length of the footer and PAR1, "
+                f"found {end[length:].hex()}",
+                hint=hint,
+                file=path,
+                expected=tail_of(length).hex(),
+                found=end[length:].hex(),
+                change="replaced",
+            )
         sha256 = sha256_hex(footer)
         if sha256 != files.footer_sha256[number]:
             raise SourceChangedError(

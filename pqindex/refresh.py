@@ -18,10 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pqindex import storage
+from pqindex.arrowtypes import type_name
 from pqindex.build import Progress, new_snapshot, scan_source, summed_up, tables_of
+from pqindex.content import needs_content
 from pqindex.digest import sha256_hex
 from pqindex.documents import Part
 from pqindex.errors import EmptySourceError, NotFoundError, PqindexError, UsageError
+from pqindex.footer import TAIL_BYTES, SchemaRecord, tail_of
 from pqindex.lakes import list_files, list_files_again
 from pqindex.listing import in_byte_order
 from pqindex.scan import ScanBatch, one_type
@@ -41,7 +44,8 @@ class Changes:
     retried : tuple of str
         Files that could not be read when the snapshot was made, and are tried again.
     shared : tuple of str
-        Files that are as they were, and are scanned again since sequences lie in them and in one of the others.
+        Files that are as they were, and are scanned again: since sequences lie in them and in one of the others, or,
+        in an index whose values were looked at, since the columns of the source or their types are others by now.
     n_unchanged : int
         Number of files that are as they were, `shared` among them.
     """
@@ -160,7 +164,8 @@ def find_changes(sidecar: Sidecar, listing: storage.Listing, *, compare: str = "
 def _has_footer(path: str, offset: int, length: int, sha256: bytes) -> bool:
     try:
         with storage.SourceFile(path) as file:
-            return sha256_hex(file.read(offset, length)) == sha256.hex()
+            data = file.read(offset, length + TAIL_BYTES)
+        return sha256_hex(data[:length]) == sha256.hex() and data[length:] == tail_of(length)
     except PqindexError:
         return False
 
@@ -200,8 +205,9 @@ def refresh_index(
     snapshot = sidecar.snapshot
     listing = list_again(sidecar, root, files)
     changes = find_changes(sidecar, listing, compare=compare)
-    same_table = listing.table == snapshot.table
-    if not changes and not changes.retried and same_table:
+    here = os.path.relpath(listing.root, sidecar.path).replace(os.sep, "/")
+    same_place = listing.table == snapshot.table and here == snapshot.root
+    if not changes and not changes.retried and same_place:
         return sidecar, changes
     if not listing.paths:
         raise EmptySourceError(f"no file of the index is left below {root}", path=root)
@@ -211,9 +217,14 @@ def refresh_index(
     if shared:
         changes = replace(changes, shared=shared)
         scan = scan_source(listing, changes.to_scan, options, workers=workers, progress=progress)
-    _check_types(sidecar, scan)
     out_of_date = {*changes.changed, *changes.gone, *changes.shared}
     stays = ~_is_in(sidecar.files.column("path"), out_of_date)
+    if needs_content(options) and stays.any() and not _has_same_columns(sidecar, stays, scan):
+        changes = replace(changes, shared=_others(sidecar, changes))
+        scan = scan_source(listing, changes.to_scan, options, workers=workers, progress=progress)
+        out_of_date |= set(changes.shared)
+        stays = np.zeros(len(stays), bool)
+    _check_types(sidecar, scan)
     found = tables_of(
         listing,
         scan,
@@ -235,7 +246,7 @@ def refresh_index(
             raise EmptySourceError(f"no file of the index can be read below {root}", path=root)
         draft = new_snapshot(sidecar.path, listing, options, found, parts=parts, parent=sidecar)
         summed = summed_up(Sidecar(sidecar.path, draft, written), listing)
-        if not changes and summed.skipped == snapshot.skipped and same_table:
+        if not changes and summed.skipped == snapshot.skipped and same_place:
             return sidecar, changes
         return commit(sidecar.path, summed), changes
 
@@ -272,6 +283,27 @@ def _sharing(sidecar: Sidecar, changes: Changes, scan: ScanBatch) -> tuple[str, 
             break
         read_again = wider
     return tuple(paths.filter(pa.array(read_again & ~before)).to_pylist())
+
+
+def _others(sidecar: Sidecar, changes: Changes) -> tuple[str, ...]:
+    paths = sidecar.files.column("path")
+    return tuple(paths.filter(pa.array(~_is_in(paths, (*changes.changed, *changes.gone)))).to_pylist())
+
+
+def _has_same_columns(sidecar: Sidecar, stays: npt.NDArray[np.bool_], scan: ScanBatch) -> bool:
+    """Return whether the files have the columns, and the types, that those of the snapshot had.
+
+    Statistics, attributes, aggregates and steps of a sequence hang on what all files have: on the types that hold all
+    values, and on which columns have statistics. Where that is another thing by now, no file's are as they were.
+    """
+    numbers = sidecar.files.column("schema_no")
+    left = pc.unique(numbers.filter(pa.array(stays))).to_pylist()
+    after = [*(sidecar.snapshot.schemas[number] for number in left), *scan.schemas]
+    return _shapes(sidecar.records) == _shapes(after)
+
+
+def _shapes(records: Iterable[SchemaRecord]) -> set[tuple[tuple[str, ...], tuple[str, ...]]]:
+    return {(record.field_names, tuple(map(type_name, record.to_arrow().types))) for record in records}
 
 
 def _is_in(paths: pa.ChunkedArray, some: Iterable[str]) -> npt.NDArray[np.bool_]:

@@ -31,6 +31,7 @@ from pqindex.errors import (
     NotFoundError,
     PqindexError,
 )
+from pqindex.footer import SchemaRecord
 from pqindex.format import (
     CHUNKS,
     FILES,
@@ -98,6 +99,11 @@ class Sidecar:
     def files(self) -> pa.Table:
         """The table `files`."""
         return self._files_and_ranks[0]
+
+    @cached_property
+    def records(self) -> list[SchemaRecord]:
+        """The schemas that the files have, each once; `snapshot.schemas` may have some of files that are gone."""
+        return [self.snapshot.schemas[n] for n in pc.unique(self.files.column("schema_no")).to_pylist()]
 
     @cached_property
     def row_groups(self) -> pa.Table:
@@ -178,6 +184,12 @@ class Sidecar:
             return here if columns is None else here.select(list(columns))
         path = os.path.join(self.path, part.path(table))
         size = storage.size_of(path)
+        if size is None and storage.size_of(self.name) is None:
+            raise NotFoundError(
+                f"snapshot {self.snapshot.number} was removed since it was opened: {self.path}",
+                hint="open the index again",
+                file=path,
+            )
         if size is None:
             raise NotFoundError(
                 f"index table is missing: {path}",
@@ -318,11 +330,9 @@ class Sidecar:
     @cached_property
     def _types_of_schemas(self) -> list[dict[str, pa.DataType]]:
         """The plain types of the columns of each schema that a file of the snapshot has, by name."""
-        used = pc.unique(self.files.column("schema_no")).to_pylist()
-        records = [self.snapshot.schemas[number] for number in used]
         return [
             dict(zip(record.field_names, map(plain_type, record.to_arrow().types), strict=True))
-            for record in records
+            for record in self.records
         ]
 
     def _owned(self, number: int, table: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:

@@ -66,11 +66,15 @@ def refresh(
             print_json({"snapshot": before, "dry_run": True, "changes": changes.to_dict()})
         else:
             _print_changes(changes.to_dict())
-            print_text("nothing to do" if not changes else f"{len(changes.to_scan):,} files would be read")
+            print_text(
+                f"{len(changes.to_scan):,} files would be read"
+                if changes or changes.to_scan
+                else "nothing to do"
+            )
         return 0
     with progress_bar() as progress:
         opened.refresh(files=names, compare=compare, workers=workers, progress=progress)
-    changes = opened.last_changes or pqindex.Changes()
+    changes = pqindex.Changes() if opened.last_changes is None else opened.last_changes
     refreshed = opened.snapshot
     if then_compact:
         opened.compact()
@@ -118,17 +122,17 @@ def _print_changes(changes: dict[str, Any]) -> None:
 @click.option(
     "--keep",
     type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
     metavar="N",
-    help="With --prune: keep the last N.",
+    help="With --prune: keep the last N, by default 1.",
 )
 @common
-def snapshots(index: str, *, prune: bool, keep: int, as_json: bool) -> None:
+def snapshots(index: str, *, prune: bool, keep: int | None, as_json: bool) -> None:
     """List the snapshots of INDEX, the latest last."""
+    if keep is not None and not prune:
+        raise click.UsageError("--keep is for --prune")
     opened = pqindex.open(index, staleness="ignore")
     if prune:
-        pruned = opened.prune(keep)
+        pruned = opened.prune(1 if keep is None else keep)
         if not as_json:
             print_text(f"removed {len(pruned)} snapshot{'s' * (len(pruned) != 1)}")
     found = opened.snapshots()

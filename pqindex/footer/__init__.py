@@ -16,7 +16,14 @@ from pqindex.footer.blocks import (
     select_leaves,
 )
 from pqindex.footer.chunks import UNKNOWN_CODEC, Chunks, chunk_start
-from pqindex.footer.metadata import MAX_FOOTER_BYTES, TAIL_BYTES, FileMetadata, parse_footer, read_tail
+from pqindex.footer.metadata import (
+    MAX_FOOTER_BYTES,
+    TAIL_BYTES,
+    FileMetadata,
+    parse_footer,
+    read_tail,
+    tail_of,
+)
 from pqindex.footer.paging import PagePlaces, find_pages, has_checksum
 from pqindex.footer.reading import ChunkPlaces, read_group, unreadable, unreadable_chunks, whole_group
 from pqindex.footer.rowrange import RowRange, join_parts, plan_row_range, row_range_blocks
@@ -62,6 +69,7 @@ __all__ = [
     "read_tail",
     "row_range_blocks",
     "select_leaves",
+    "tail_of",
     "unreadable",
     "unreadable_chunks",
     "whole_group",

@@ -125,6 +125,11 @@ def read_tail(tail: bytes, *, file_size: int, file: str) -> tuple[int, int]:
     return file_size - TAIL_BYTES - length, length
 
 
+def tail_of(length: int) -> bytes:
+    """Return the last bytes of a file whose footer has this length."""
+    return length.to_bytes(4, "little") + _MAGIC
+
+
 def _bad_tail(what: str, file: str, expected: str, found: object) -> BadFileError:
     return BadFileError(
         f"{what}: {file}; expected {expected}, found {found}", file=file, expected=expected, found=found

@@ -158,6 +158,10 @@ def _columns_of(document: Node, schema: pa.Schema) -> tuple[str, ...]:
                     hint=did_you_mean(ROWS_RELATION, schema.names, _EXAMPLE),
                 )
             lower = lower[1:]
+        if (
+            lower[0] == "rowid" and "rowid" not in by_lower
+        ):  # DuckDB's own, which hangs on how rows are batched
+            raise QueryError("no column 'rowid'", hint=did_you_mean("rowid", schema.names, _EXAMPLE))
         found.update(dict.fromkeys(by_lower.get(lower[0], ())))
     return tuple(name for name in dict.fromkeys(schema.names) if name in found)
 

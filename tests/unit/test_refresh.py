@@ -421,3 +421,105 @@ def test_the_command_says_what_was_done(source: Path, capsys: pytest.CaptureFixt
     (source / "torn.parquet").write_bytes(b"PAR1 and no more")
     assert main(["refresh", index.path]) == 2
     assert "torn.parquet" in capsys.readouterr().err
+
+
+# -- where features meet --------------------------------------------------------------------------------------
+
+
+def asked(index: pqindex.Index) -> list[dict[str, Any]]:
+    return list(index.sql("SELECT * EXCLUDE (file_id) FROM index ORDER BY seq_no").to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (
+            pa.array([1, 2, 3], pa.timestamp("ms")),
+            pa.array([1, 2, 3], pa.timestamp("ms")).cast(pa.timestamp("ns")),
+        ),
+        (pa.array([1, 2, 3], pa.int32()), pa.array([1.5, 2.5, 4.5])),
+        (pa.nulls(3), pa.array([1, 2, 3])),
+        (pa.array([1, 2, 3]), pa.nulls(3)),
+        (pa.array([1.5, 2.5, 3.5]), None),
+        (None, pa.array([1.5, 2.5, 3.5])),
+    ],
+)
+def test_what_hangs_on_all_files_is_looked_at_again_where_their_columns_change(
+    tmp_path: Path, first: pa.Array | None, then: pa.Array | None
+) -> None:
+    """Means, aggregates and statistics of old files are those in the type that holds the values of the new ones too."""
+    root = tmp_path / "data"
+    options: dict[str, Any] = {"order": "t", "check": "full", "aggregates": {"z": "max(typeof(x))"}}
+    write(root / "a.parquet", [1], v=pa.array([1, 2, 3]) if first is None else first)
+    index = pqindex.build(root, **options)
+    write(root / "b.parquet", [2], **({} if then is None else {"v": then}))
+    index.refresh()
+    assert index.last_changes is not None
+    assert index.last_changes.shared == ("a.parquet",)
+    fresh = pqindex.build(root, index=tmp_path / "fresh", **options)
+    assert asked(index) == asked(fresh)
+    (root / "a.parquet").unlink()
+    assert asked(index.refresh()) == asked(pqindex.build(root, index=tmp_path / "fresh2", **options))
+
+
+def test_files_with_the_columns_of_before_cost_only_themselves(
+    tmp_path: Path, footers_read: list[str]
+) -> None:
+    root = tmp_path / "data"
+    write(root / "a.parquet", [1])
+    index = pqindex.build(root, order="t", check="full", attributes=["seq_id"][:0])
+    footers_read.clear()
+    write(root / "b.parquet", [2])
+    index.refresh()
+    assert footers_read == ["b.parquet"]
+
+
+def test_a_partition_that_was_a_column_of_a_file_that_is_gone_comes_back(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    write(root / "day=1" / "a.parquet", [1])
+    write(root / "day=3" / "c.parquet", [2], day=pa.array([7, 7, 7]))
+    index = pqindex.build(root)
+    assert "day" not in index.sql("SELECT * FROM index").column_names
+    (root / "day=3" / "c.parquet").unlink()
+    assert index.refresh().sql("SELECT day FROM index").to_pydict() == {"day": ["1"]}
+
+
+def test_damage_behind_the_footer_is_seen(source: Path) -> None:
+    """The length of the footer and the magic are in no digest; a file without them cannot be opened."""
+    index = pqindex.build(source)
+    path = source / "f1.parquet"
+    before, raw = path.stat(), bytearray(path.read_bytes())
+    for at in (-1, -6):
+        damaged = raw.copy()
+        damaged[at] ^= 1
+        path.write_bytes(bytes(damaged))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        (problem,) = index.verify().problems
+        assert "the last bytes of the source file are damaged: f1.parquet" in problem.message
+        assert index.changes(compare="footer").changed == ("f1.parquet",)
+
+
+def test_a_moved_source_that_did_not_change_is_found_the_next_time(source: Path, tmp_path: Path) -> None:
+    index = pqindex.build(source)
+    digest = index.content_digest
+    source.rename(tmp_path / "elsewhere")
+    moved = pqindex.open(index.path, root=tmp_path / "elsewhere").refresh()
+    assert (moved.snapshot, moved.content_digest) == (2, digest)
+    assert pqindex.open(index.path).verify().ok
+
+
+def test_a_snapshot_that_was_pruned_while_it_was_open_says_so(source: Path) -> None:
+    index = pqindex.build(source)
+    write(source / "g.parquet", [90])
+    other = pqindex.open(index.path, staleness="ignore").refresh().compact()
+    other.prune()
+    with pytest.raises(NotFoundError, match="snapshot 1 was removed since it was opened"):
+        index.sql("SELECT count(*) FROM index")
+
+
+def test_the_command_counts_what_is_unchanged(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    index = pqindex.build(source)
+    assert main(["refresh", index.path]) == 0
+    assert "unchanged: 4 files" in capsys.readouterr().out
+    assert main(["snapshots", index.path, "--keep", "1"]) == 2
+    assert "--keep is for --prune" in capsys.readouterr().err
