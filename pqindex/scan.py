@@ -448,7 +448,7 @@ def _ranges(
         return [range(n)]
     reads = meta.group_n_rows > 0
     if not options.check_order:
-        leaves = _key_leaves(record, options.key)
+        leaves = [i for i in _key_leaves(record, options.key) if is_key_type(plain_type(found[i].min.type))]
         proved = [proved_by_bounds(meta, leaf, found[leaf]) & options.trust_statistics for leaf in leaves]
         reads = reads & ~proved[0] if proved else np.zeros(n, bool)
     weights = np.where(reads, 1 + meta.group_n_rows // ROWS_OF_WEIGHT_ONE, 0)

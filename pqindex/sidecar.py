@@ -261,7 +261,10 @@ class Sidecar:
             self._owned(number, self._read(part, "sequences"))
             for number, part in enumerate(self.snapshot.parts)
         ]
-        merged = _of_format("sequences", self._narrowed(union([table for table, _ in owned])))
+        narrowed = [
+            self._narrowed(table, self._types_of_part(number)) for number, (table, _) in enumerate(owned)
+        ]
+        merged = _of_format("sequences", self._narrowed(union(narrowed), self._types_of_schemas))
         order = order_of(merged.column("file_id"))
         rank_of = np.arange(merged.num_rows)
         if order is not None:
@@ -288,29 +291,29 @@ class Sidecar:
             return PAGES.empty_table()
         merged = union(tables)
         if name == "row_groups":
-            merged = self._narrowed(merged)
+            merged = self._narrowed(merged, self._types_of_schemas)
         order = order_of(merged.column("file_id"))
         return merged if order is None else merged.take(pa.array(order))
 
-    def _narrowed(self, table: pa.Table) -> pa.Table:
-        """Return a table with the types that the columns of the files have that are left (rule P6).
+    def _narrowed(self, table: pa.Table, files: Sequence[Mapping[str, pa.DataType]]) -> pa.Table:
+        """Return a table with the types that the columns of some files have, those that are left of it (rule P6).
 
         A part keeps the type that was needed for files which are gone by now.
         """
         options = self.snapshot.options
         types: dict[str, pa.DataType | None] = {}
         if options.key is not None:
-            types |= dict.fromkeys(("seq_id", "key_min", "key_max"), self._type_in_files(options.key))
+            types |= dict.fromkeys(("seq_id", "key_min", "key_max"), _type_in_files(files, options.key))
         if options.order is not None:
-            types |= dict.fromkeys(("order_min", "order_max"), self._type_in_files(options.order))
+            types |= dict.fromkeys(("order_min", "order_max"), _type_in_files(files, options.order))
         if "attributes" in table.column_names:
             before = table.schema.field("attributes").type
-            found = [pa.field(f.name, self._type_in_files(f.name) or f.type) for f in before]
+            found = [pa.field(f.name, _type_in_files(files, f.name) or f.type) for f in before]
             types["attributes"] = pa.struct(found)
         if STATS in table.column_names:
             kept = []
             for field in table.schema.field(STATS).type:
-                data_type = self._type_in_files(field.name, bounds=True)
+                data_type = _type_in_files(files, field.name, bounds=True)
                 if data_type is not None:
                     members = [m.with_type(data_type) if m.name in {"min", "max"} else m for m in field.type]
                     kept.append(pa.field(field.name, pa.struct(members)))
@@ -319,21 +322,15 @@ class Sidecar:
             types[STATS] = pa.struct(kept)
         return with_types(table, {name: t for name, t in types.items() if t is not None})
 
-    def _type_in_files(self, column: str, *, bounds: bool = False) -> pa.DataType | None:
-        """Return the type of a column in the files of the snapshot; None where none has it, or no type holds all.
-
-        With `bounds`, only files count in which it has statistics.
-        """
-        found = (types[column] for types in self._types_of_schemas if column in types)
-        return unify_types(t for t in found if not bounds or is_bounds_type(t))
-
     @cached_property
     def _types_of_schemas(self) -> list[dict[str, pa.DataType]]:
-        """The plain types of the columns of each schema that a file of the snapshot has, by name."""
-        return [
-            dict(zip(record.field_names, map(plain_type, record.to_arrow().types), strict=True))
-            for record in self.records
-        ]
+        return [_plain_types(record) for record in self.records]
+
+    def _types_of_part(self, number: int) -> list[dict[str, pa.DataType]]:
+        """Return the types of the columns of each schema that a file of a part has which is left."""
+        files = self._read(self.snapshot.parts[number], "files", ["schema_no"])
+        left = files.column("schema_no").filter(pa.array(self._files_and_ranks[1][number] >= 0))
+        return [_plain_types(self.snapshot.schemas[n]) for n in pc.unique(left).to_pylist()]
 
     def _owned(self, number: int, table: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """Return a part's rows of files that were not removed, with the files' ranks, and which rows they are."""
@@ -356,6 +353,22 @@ class Sidecar:
                 problems=("removed_files",),
             )
         return moved
+
+
+def _plain_types(record: SchemaRecord) -> dict[str, pa.DataType]:
+    """Return the plain types of the columns of a schema, by name."""
+    return dict(zip(record.field_names, map(plain_type, record.to_arrow().types), strict=True))
+
+
+def _type_in_files(
+    files: Sequence[Mapping[str, pa.DataType]], column: str, *, bounds: bool = False
+) -> pa.DataType | None:
+    """Return the type of a column in some files; None where none has it, or no type holds all.
+
+    With `bounds`, only files count in which it has statistics.
+    """
+    found = (types[column] for types in files if column in types)
+    return unify_types(t for t in found if not bounds or is_bounds_type(t))
 
 
 def _check_table(found: pa.Table, table: str, path: str) -> None:

@@ -132,3 +132,16 @@ def test_a_key_that_comes_back_elsewhere_is_an_error_case_20(tmp_path: Path) -> 
     shutil.rmtree(index.path)
     with pytest.raises(FragmentedSequenceError, match=r"2 at a\.parquet#1\[0:2\] and b\.parquet#0\[0:2\]"):
         pqindex.build(root, order="t")
+
+
+def test_statistics_of_a_file_that_is_gone_are_in_nobodys_way(tmp_path: Path) -> None:
+    """An old part keeps a column of texts for a file that is gone; the column of numbers of the new files stays."""
+    root = tmp_path / "data"
+    plain = {"keys": [], "n_rows": 1, "group": 1, "wide": False, "note": None, "salt": 0}
+    write(root / "a.parquet", {**plain, "keys": [1], "note": pa.string()}, 0)
+    write(root / "b.parquet", plain, 0)
+    index = pqindex.build(root, order="t")
+    write(root / "a.parquet", {**plain, "keys": [1], "note": pa.float32()}, 0)
+    index.refresh()
+    assert differing(index, pqindex.build(root, order="t", index=tmp_path / "fresh")) == []
+    assert index.sql("SELECT stats.note.max AS note FROM index").to_pydict() == {"note": [0.0]}
