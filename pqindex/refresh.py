@@ -294,12 +294,14 @@ def _has_same_columns(sidecar: Sidecar, stays: npt.NDArray[np.bool_], scan: Scan
     """Return whether the files have the columns, and the types, that those of the snapshot had.
 
     Statistics, attributes, aggregates and steps of a sequence hang on what all files have: on the types that hold all
-    values, and on which columns have statistics. Where that is another thing by now, no file's are as they were.
+    values, and on which columns have statistics. Where that is another thing by now, no file's are as they were; and
+    files that are scanned alone must show all of it.
     """
     numbers = sidecar.files.column("schema_no")
     left = pc.unique(numbers.filter(pa.array(stays))).to_pylist()
     after = [*(sidecar.snapshot.schemas[number] for number in left), *scan.schemas]
-    return _shapes(sidecar.records) == _shapes(after)
+    everything = _shapes(after)
+    return _shapes(sidecar.records) == everything and _shapes(scan.schemas) in (set(), everything)
 
 
 def _shapes(records: Iterable[SchemaRecord]) -> set[tuple[tuple[str, ...], tuple[str, ...]]]:

